@@ -1,0 +1,260 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+)
+
+const (
+	normRMS     = "rms"
+	normLN      = "ln"
+	actSiLU     = "silu"
+	actGELUTanh = "gelu_tanh"
+	layoutOutIn = "out_in"
+	layoutInOut = "in_out"
+)
+
+// Upper bounds of config sizes. maxWidth is what an int32 sum of int8 products allows (units/NUMERICS.md section 4);
+// the others only keep products of sizes far from overflow.
+const (
+	maxLayers    = 4096
+	maxWidth     = 131071
+	maxHeads     = 4096
+	maxHeadDim   = 4096
+	maxVocab     = 1 << 22
+	maxPositions = 1 << 26
+)
+
+// family is everything dchain knows about one architecture. Adding a family is adding one of these to families.
+type family struct {
+	name         string // model_type
+	architecture string // the class with a language-model head
+	base         Spec   // what a config that leaves a key out means
+	keys         map[string]key
+	complete     func(*Spec) // fills what depends on other keys; may be nil
+	prefix       string      // of tensor names, which files of the bare model leave out
+	names        names
+	bias         []Role   // roles with a bias when there is no index to look it up in
+	unused       []string // endings of tensor names that take no part in the computation
+}
+
+var families = []*family{gpt2, llama, qwen2}
+
+// draft is a Spec while its config is being read.
+type draft struct {
+	Spec
+	fam  *family
+	bias map[Role]bool // by config; the index overrules it
+	rope *ropeParams   // from rope_parameters or rope_scaling, when one was read
+}
+
+// ParseConfig makes a Spec from the bytes of config.json, of generation_config.json (may be nil) and from the tensor
+// index. A key that is neither known to the family nor known to be without influence on the logits is an error, since
+// ignoring it could change the answer silently; a key whose value is null counts as absent. The index must hold every
+// tensor of the model in its right shape and none that is not understood. A nil index stands for a model that has no
+// files yet: the family's own layout and biases are taken.
+func ParseConfig(config, generation []byte, ix *Index) (Spec, error) {
+	spec, err := parseConfig(config, generation, ix)
+	if err != nil {
+		return Spec{}, fmt.Errorf("reading config: %w", err)
+	}
+	return spec, nil
+}
+
+func parseConfig(config, generation []byte, ix *Index) (Spec, error) {
+	values, err := parseObject(config)
+	if err != nil {
+		return Spec{}, fmt.Errorf("config.json: %w", err)
+	}
+	fam, err := findFamily(values)
+	if err != nil {
+		return Spec{}, err
+	}
+	d := &draft{Spec: fam.base, fam: fam, bias: make(map[Role]bool)}
+	d.Family, d.names = fam.name, fam.names
+	for _, role := range fam.bias {
+		d.bias[role] = true
+	}
+	if err := d.readKeys(values); err != nil {
+		return Spec{}, err
+	}
+	if err := d.readGeneration(generation); err != nil {
+		return Spec{}, fmt.Errorf("generation_config.json: %w", err)
+	}
+	if err := d.finish(); err != nil {
+		return Spec{}, err
+	}
+	if err := d.decide(ix); err != nil {
+		return Spec{}, err
+	}
+	return d.Spec, nil
+}
+
+// parseObject reads a JSON object, leaving out members that are null.
+func parseObject(b []byte) (map[string]json.RawMessage, error) {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(b, &values); err != nil {
+		return nil, err
+	}
+	if values == nil {
+		return nil, fmt.Errorf("not a JSON object")
+	}
+	for k, v := range values {
+		if string(v) == "null" {
+			delete(values, k)
+		}
+	}
+	return values, nil
+}
+
+// findFamily goes by the architecture class and, where the config names none, by model_type.
+func findFamily(values map[string]json.RawMessage) (*family, error) {
+	var architectures []string
+	var modelType string
+	if v, ok := values["architectures"]; ok {
+		if err := json.Unmarshal(v, &architectures); err != nil {
+			return nil, keyError("architectures", err)
+		}
+	}
+	if v, ok := values["model_type"]; ok {
+		if err := json.Unmarshal(v, &modelType); err != nil {
+			return nil, keyError("model_type", err)
+		}
+	}
+	for _, f := range families {
+		byClass := slices.Contains(architectures, f.architecture)
+		if byClass && (modelType == f.name || modelType == "") || len(architectures) == 0 && modelType == f.name {
+			return f, nil
+		}
+	}
+	if len(architectures) == 0 && modelType == "" {
+		return nil, fmt.Errorf(`config.json names no architecture (keys "architectures" and "model_type")`)
+	}
+	supported := make([]string, len(families))
+	for i, f := range families {
+		supported[i] = f.architecture
+	}
+	name := strings.Join(architectures, ", ")
+	if name == "" {
+		name = "?"
+	}
+	return nil, fmt.Errorf("architecture %q (model_type %q) is not supported; supported are %s",
+		name, modelType, strings.Join(supported, ", "))
+}
+
+func keyError(name string, err error) error { return fmt.Errorf("config key %q: %w", name, err) }
+
+// readKeys gives every key to its reader, in the order of the alphabet so that errors do not vary.
+func (d *draft) readKeys(values map[string]json.RawMessage) error {
+	sorted := make([]string, 0, len(values))
+	for name := range values {
+		sorted = append(sorted, name)
+	}
+	sort.Strings(sorted)
+	for _, name := range sorted {
+		k, ok := d.fam.keys[name]
+		if !ok {
+			k, ok = sharedKeys[name]
+		}
+		if !ok && !isHarmless(name) {
+			return fmt.Errorf("config key %q is not understood for %s, refusing to guess", name, d.fam.name)
+		}
+		if k.read == nil {
+			continue
+		}
+		if err := k.read(d, values[name]); err != nil {
+			return keyError(name, err)
+		}
+	}
+	missing := sorted[:0]
+	for name, k := range d.fam.keys {
+		if _, ok := values[name]; k.required && !ok {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("config key %q is missing", slices.Min(missing))
+	}
+	return nil
+}
+
+// readGeneration takes the token ids of generation_config.json; its sampling defaults are not the model's business.
+func (d *draft) readGeneration(generation []byte) error {
+	if len(generation) == 0 {
+		return nil
+	}
+	values, err := parseObject(generation)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"bos_token_id", "eos_token_id"} {
+		if v, ok := values[name]; ok {
+			if err := sharedKeys[name].read(d, v); err != nil {
+				return keyError(name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// finish fills what config leaves to other keys and checks how the sizes fit together.
+func (d *draft) finish() error {
+	s := &d.Spec
+	if s.KVHeads == 0 {
+		s.KVHeads = s.Heads
+	}
+	if s.HeadDim == 0 {
+		if s.Hidden%s.Heads != 0 {
+			return fmt.Errorf("config key %q: %d is not a multiple of %q, %d",
+				d.keyOf(&s.Hidden), s.Hidden, d.keyOf(&s.Heads), s.Heads)
+		}
+		s.HeadDim = s.Hidden / s.Heads
+	}
+	if d.fam.complete != nil {
+		d.fam.complete(s)
+	}
+	if s.Heads%s.KVHeads != 0 {
+		return fmt.Errorf("config key %q: %d is not a multiple of %q, %d",
+			d.keyOf(&s.Heads), s.Heads, d.keyOf(&s.KVHeads), s.KVHeads)
+	}
+	if q := s.Heads * s.HeadDim; q > maxWidth {
+		return fmt.Errorf("config key %q: %d heads of %d values exceed the limit of %d",
+			d.keyOf(&s.Heads), s.Heads, s.HeadDim, maxWidth)
+	}
+	if s.Inter > maxWidth {
+		return fmt.Errorf("feed-forward width %d exceeds the limit of %d", s.Inter, maxWidth)
+	}
+	if s.Rope {
+		s.RotaryDim = s.HeadDim
+		if s.RopeScaling == "" {
+			s.RopeScaling = ropeNone
+		}
+		if s.RotaryDim%2 != 0 {
+			return fmt.Errorf("head dimension %d (%q over %q) is odd, rotary positions need an even one",
+				s.HeadDim, d.keyOf(&s.Hidden), d.keyOf(&s.Heads))
+		}
+	} else {
+		s.RopeScaling = ropeNone
+	}
+	for _, id := range slices.Concat(s.BOS, s.EOS) {
+		if id >= s.Vocab {
+			return fmt.Errorf("token id %d of bos_token_id or eos_token_id is beyond %q, %d", id, d.keyOf(&s.Vocab), s.Vocab)
+		}
+	}
+	s.AttnScale = 1 / math.Sqrt(float64(s.HeadDim))
+	return nil
+}
+
+// keyOf names the config key that sets a field.
+func (d *draft) keyOf(field *int) string {
+	for name, k := range d.fam.keys {
+		if k.size != nil && k.size(&d.Spec) == field {
+			return name
+		}
+	}
+	return "?"
+}

@@ -1,0 +1,51 @@
+package inspect
+
+// llama is Llama 2 and 3, and what shares the architecture: SmolLM, TinyLlama, Vicuna.
+var llama = &family{
+	name:         "llama",
+	architecture: "LlamaForCausalLM",
+	base: Spec{
+		Norm: normRMS, NormEps: 1e-6, Act: actSiLU, Gated: true,
+		Rope: true, RopeTheta: 10000, MaxPos: 2048,
+		WeightLayout: layoutOutIn,
+	},
+	keys: map[string]key{
+		"num_hidden_layers":       sizeKey(maxLayers, func(s *Spec) *int { return &s.Layers }),
+		"hidden_size":             sizeKey(maxWidth, func(s *Spec) *int { return &s.Hidden }),
+		"num_attention_heads":     sizeKey(maxHeads, func(s *Spec) *int { return &s.Heads }),
+		"num_key_value_heads":     optionalKey(maxHeads, func(s *Spec) *int { return &s.KVHeads }),
+		"head_dim":                optionalKey(maxHeadDim, func(s *Spec) *int { return &s.HeadDim }),
+		"intermediate_size":       sizeKey(maxWidth, func(s *Spec) *int { return &s.Inter }),
+		"vocab_size":              sizeKey(maxVocab, func(s *Spec) *int { return &s.Vocab }),
+		"max_position_embeddings": optionalKey(maxPositions, func(s *Spec) *int { return &s.MaxPos }),
+		"rms_norm_eps":            epsKey,
+		"hidden_act":              actKey,
+		"tie_word_embeddings":     boolKey(func(s *Spec) *bool { return &s.Tie }),
+		"rope_theta":              ropeThetaKey,
+		"rope_scaling":            ropeKey,
+		"rope_parameters":         ropeKey,
+		"attention_bias":          biasKey(RoleQ, RoleK, RoleV, RoleO),
+		"mlp_bias":                biasKey(RoleGate, RoleUp, RoleDown),
+		"layer_types":             layerTypesKey,
+		"partial_rotary_factor":   onlyKey("1", "1.0"),
+		"rope_interleaved":        onlyKey("false"),
+		"pretraining_tp":          ignoredKey, // splits the products without changing them
+		"is_llama_config":         ignoredKey,
+	},
+	prefix: "model.",
+	names: names{
+		RoleEmbed:     "model.embed_tokens",
+		RoleAttnNorm:  "model.layers.%d.input_layernorm",
+		RoleQ:         "model.layers.%d.self_attn.q_proj",
+		RoleK:         "model.layers.%d.self_attn.k_proj",
+		RoleV:         "model.layers.%d.self_attn.v_proj",
+		RoleO:         "model.layers.%d.self_attn.o_proj",
+		RoleMLPNorm:   "model.layers.%d.post_attention_layernorm",
+		RoleGate:      "model.layers.%d.mlp.gate_proj",
+		RoleUp:        "model.layers.%d.mlp.up_proj",
+		RoleDown:      "model.layers.%d.mlp.down_proj",
+		RoleFinalNorm: "model.norm",
+		RoleLMHead:    "lm_head",
+	},
+	unused: []string{".rotary_emb.inv_freq"},
+}
