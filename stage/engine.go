@@ -1,0 +1,362 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"dchain/plan"
+	"dchain/transport"
+	"dchain/units"
+)
+
+// EngineOptions sizes an engine.
+type EngineOptions struct {
+	Context  int // positions per session
+	Sessions int // cache slots
+	// Cuts splits the layers into segments that run one after another; nil is one segment. It changes no bit and
+	// exists to observe the boundaries a split would have.
+	Cuts []plan.Range
+	// ReturnAll makes sessions return every row of a push instead of the last.
+	ReturnAll bool
+	// Trace, which may be nil, is called after each segment. It must not block.
+	Trace func(Boundary)
+}
+
+// maxBatchRows bounds the rows of one step, so that a long prefill delays other sessions by at most one such step.
+const maxBatchRows = 128
+
+// Engine is a near Stage: it owns the cache of a range of layers and runs the queued rows of all sessions in batches.
+type Engine struct {
+	weights  *Weights
+	opts     EngineOptions
+	cache    units.Cache
+	segments []segment
+	hidden   int
+
+	queue chan *request
+	stop  chan struct{} // closed by Close
+	done  chan struct{} // closed when the loop has ended
+
+	life   sync.RWMutex // held shared while queueing, exclusively to close: nothing is queued after closed is set
+	closed bool
+
+	mu     sync.Mutex
+	free   []int // cache slots not in use
+	nextID int32
+	rows   int64
+	busy   time.Duration
+}
+
+type segment struct {
+	rng  plan.Range
+	exec units.Executable
+}
+
+// request is a push on its way through the engine.
+type request struct {
+	session int32
+	slot    int
+	pos     int
+	n       int
+	hidden  []float32 // [n][hidden], owned by the request; the result overwrites it
+	// done is called from the engine's loop with the rows or an error. It must not block.
+	done func(rows []float32, took time.Duration, err error)
+}
+
+// NewEngine compiles the weights' layers and allocates the whole cache. It starts one goroutine, ended by Close.
+func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
+	if opts.Context <= 0 || opts.Sessions <= 0 {
+		return nil, fmt.Errorf("starting layers %v: context %d and sessions %d must be positive", w.Range, opts.Context, opts.Sessions)
+	}
+	if w.Model.Spec.Rope && opts.Context > w.context {
+		return nil, fmt.Errorf("starting layers %v: context %d is larger than the %d loaded", w.Range, opts.Context, w.context)
+	}
+	s := &w.Model.Spec
+	cache, err := w.dev.NewCache(units.CacheSpec{Layers: w.Range.Len(), Slots: opts.Sessions, Context: opts.Context, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
+	if err != nil {
+		return nil, fmt.Errorf("allocating the KV cache of layers %v: %w", w.Range, err)
+	}
+	e := &Engine{
+		weights: w, opts: opts, cache: cache, hidden: s.Hidden,
+		queue: make(chan *request, 256), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	cuts := opts.Cuts
+	if cuts == nil {
+		cuts = []plan.Range{w.Range}
+	}
+	for _, rng := range cuts {
+		p, err := layerProgram(w, rng, cache)
+		if err != nil {
+			return nil, err
+		}
+		exec, err := w.dev.Compile(p)
+		if err != nil {
+			return nil, fmt.Errorf("compiling layers %v: %w", rng, err)
+		}
+		e.segments = append(e.segments, segment{rng, exec})
+	}
+	for slot := opts.Sessions - 1; slot >= 0; slot-- {
+		e.free = append(e.free, slot)
+	}
+	go e.loop()
+	return e, nil
+}
+
+// Range is the layers the engine holds.
+func (e *Engine) Range() plan.Range { return e.weights.Range }
+
+// Close ends the loop, fails what is queued and frees the cache.
+func (e *Engine) Close() error {
+	e.life.Lock()
+	if e.closed {
+		e.life.Unlock()
+		return nil
+	}
+	e.closed = true
+	e.life.Unlock()
+	close(e.stop)
+	<-e.done
+	return e.cache.Close()
+}
+
+// Work is what the engine has computed so far.
+func (e *Engine) Work() (rows int64, busy time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rows, e.busy
+}
+
+// SessionsInUse counts the cache slots held by open sessions.
+func (e *Engine) SessionsInUse() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opts.Sessions - len(e.free)
+}
+
+var errEngineClosed = errors.New("the stage is closed")
+
+// loop takes what is queued, up to maxBatchRows, and runs it as one batch.
+func (e *Engine) loop() {
+	defer close(e.done)
+	var held *request // did not fit the last batch
+	for {
+		batch := make([]*request, 0, 8)
+		rows := 0
+		if held != nil {
+			batch, rows, held = append(batch, held), held.n, nil
+		} else {
+			select {
+			case r := <-e.queue:
+				batch, rows = append(batch, r), r.n
+			case <-e.stop:
+				e.drain()
+				return
+			}
+		}
+	fill:
+		for rows < maxBatchRows {
+			select {
+			case r := <-e.queue:
+				if rows+r.n > maxBatchRows {
+					held = r
+					break fill
+				}
+				batch, rows = append(batch, r), rows+r.n
+			default:
+				break fill
+			}
+		}
+		e.run(batch, rows)
+	}
+}
+
+// drain fails everything still queued.
+func (e *Engine) drain() {
+	for {
+		select {
+		case r := <-e.queue:
+			r.done(nil, 0, errEngineClosed)
+		default:
+			return
+		}
+	}
+}
+
+// run executes one batch and completes its requests. When a batch of several sessions fails, the sessions are run one by
+// one, so that a session that cannot be computed does not take the others down.
+func (e *Engine) run(batch []*request, n int) {
+	start := time.Now()
+	rows := make([]units.Row, 0, n)
+	h := make([]float32, 0, n*e.hidden)
+	for _, r := range batch {
+		for i := range r.n {
+			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
+		}
+		h = append(h, r.hidden...)
+	}
+	for i, seg := range e.segments {
+		segStart := time.Now()
+		if err := seg.exec.Run(rows, h, h); err != nil {
+			var audit *units.AuditError // a wrong result: nothing of this batch can be trusted
+			if len(batch) > 1 && !errors.As(err, &audit) {
+				for _, r := range batch {
+					e.run([]*request{r}, r.n)
+				}
+				return
+			}
+			for _, r := range batch {
+				r.done(nil, 0, err)
+			}
+			return
+		}
+		if e.opts.Trace != nil {
+			e.trace(batch, h, i, seg.rng, time.Since(segStart))
+		}
+	}
+	took := time.Since(start)
+	e.mu.Lock()
+	e.rows += int64(n)
+	e.busy += took
+	e.mu.Unlock()
+	at := 0
+	for _, r := range batch {
+		r.done(h[at:at+r.n*e.hidden:at+r.n*e.hidden], took, nil)
+		at += r.n * e.hidden
+	}
+}
+
+func (e *Engine) trace(batch []*request, h []float32, index int, rng plan.Range, took time.Duration) {
+	at := 0
+	for _, r := range batch {
+		rows := h[at : at+r.n*e.hidden]
+		at += len(rows)
+		e.opts.Trace(Boundary{Session: r.session, Stage: index + 1, Layers: rng, Pos: r.pos, Hashes: rowHashes(rows, e.hidden), Micros: took.Microseconds()})
+	}
+}
+
+// rowHashes hashes each row of width floats.
+func rowHashes(rows []float32, width int) []uint64 {
+	hashes := make([]uint64, 0, len(rows)/width)
+	for row := range slices.Chunk(rows, width) {
+		hashes = append(hashes, transport.RowHash(row))
+	}
+	return hashes
+}
+
+// slotSession is a session's place on an engine: its cache slot and position.
+type slotSession struct {
+	engine *Engine
+	id     int32
+	slot   int
+
+	mu     sync.Mutex
+	next   int // next position
+	closed bool
+	flying sync.WaitGroup // pushes not yet completed
+}
+
+// open takes a cache slot.
+func (e *Engine) open() (*slotSession, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.free) == 0 {
+		return nil, fmt.Errorf("opening a session on layers %v: %w (%d)", e.weights.Range, ErrSessions, e.opts.Sessions)
+	}
+	slot := e.free[len(e.free)-1]
+	e.free = e.free[:len(e.free)-1]
+	e.nextID++
+	return &slotSession{engine: e, id: e.nextID, slot: slot}, nil
+}
+
+// submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop.
+func (s *slotSession) submit(pos int, hidden []float32, done func(rows []float32, took time.Duration, err error)) error {
+	e := s.engine
+	n := len(hidden) / e.hidden
+	if n == 0 || len(hidden)%e.hidden != 0 {
+		return fmt.Errorf("pushing %d floats: not a positive multiple of the hidden width %d", len(hidden), e.hidden)
+	}
+	e.life.RLock()
+	defer e.life.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed || e.closed:
+		return errEngineClosed
+	case pos != s.next:
+		return &PositionError{Want: s.next, Got: pos}
+	case pos+n > e.opts.Context:
+		return &ContextError{Context: e.opts.Context, Need: pos + n}
+	}
+	s.flying.Add(1)
+	r := &request{session: s.id, slot: s.slot, pos: pos, n: n, hidden: hidden, done: func(rows []float32, took time.Duration, err error) {
+		done(rows, took, err)
+		s.flying.Done()
+	}}
+	e.queue <- r // the loop runs, and takes from the queue, until closed is set
+	s.next += n
+	return nil
+}
+
+// close waits for pushes in flight, which still use the slot, and frees it.
+func (s *slotSession) close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	s.mu.Unlock()
+	s.flying.Wait()
+	e := s.engine
+	e.mu.Lock()
+	e.free = append(e.free, s.slot)
+	e.mu.Unlock()
+}
+
+// Open begins a near session.
+func (e *Engine) Open(context.Context) (Session, error) {
+	s, err := e.open()
+	if err != nil {
+		return nil, err
+	}
+	return &nearSession{slotSession: s, results: make(chan result, 256)}, nil
+}
+
+type nearSession struct {
+	*slotSession
+	results chan result // written by the engine's loop, never closed
+}
+
+type result struct {
+	rows []float32
+	err  error
+}
+
+func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
+	return s.submit(pos, slices.Clone(hidden), func(rows []float32, _ time.Duration, err error) {
+		if err == nil && !s.engine.opts.ReturnAll {
+			rows = rows[len(rows)-s.engine.hidden:]
+		}
+		s.results <- result{rows, err}
+	})
+}
+
+func (s *nearSession) Pull(ctx context.Context) ([]float32, error) {
+	select {
+	case r := <-s.results:
+		return r.rows, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *nearSession) Announce(int, int, string) {}
+
+func (s *nearSession) Close() error {
+	s.close()
+	return nil
+}

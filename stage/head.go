@@ -1,0 +1,211 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"dchain/inspect"
+	"dchain/units"
+)
+
+// Head is stage 0: it embeds ids, passes the hidden states through its stages and reads out logits.
+// It serves several sequences at once.
+type Head struct {
+	Model  *inspect.Model
+	stages []Stage
+	chunk  int
+
+	mu      sync.Mutex // guards readout: an executable runs one batch at a time
+	readout units.Executable
+}
+
+// HeadOptions configures a head.
+type HeadOptions struct {
+	Stages []Stage // in layer order, together every layer once; all but the last must return all rows
+	Chunk  int     // prefill rows per push; 0 = DefaultChunk
+}
+
+// DefaultChunk is the number of prompt positions that travel together: large enough to reuse each weight many times,
+// small enough that several chunks of one prompt keep several stages busy.
+const DefaultChunk = 64
+
+// pushWindow bounds the chunks of a sequence in flight in the last stage.
+const pushWindow = 4
+
+// NewHead compiles the readout of w, which must have been loaded with Readout, and checks that the stages cover the model.
+func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
+	next := 0
+	for _, s := range opts.Stages {
+		if s.Range().First != next {
+			return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, s.Range().First-1)
+		}
+		next = s.Range().Last + 1
+	}
+	spec := &w.Model.Spec
+	if next != spec.Layers {
+		return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, spec.Layers-1)
+	}
+	p, err := readoutProgram(spec, w.finalNorm, w.lmHead)
+	if err != nil {
+		return nil, err
+	}
+	exec, err := w.dev.Compile(p)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the readout: %w", err)
+	}
+	chunk := opts.Chunk
+	if chunk <= 0 {
+		chunk = DefaultChunk
+	}
+	return &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: exec}, nil
+}
+
+// Logits reads out hidden rows [n][Hidden] as [n][Vocab].
+func (h *Head) Logits(hidden []float32) ([]float32, error) {
+	n := len(hidden) / h.Model.Spec.Hidden
+	out := make([]float32, n*h.Model.Spec.Vocab)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.readout.Run(make([]units.Row, n), hidden, out); err != nil {
+		return nil, fmt.Errorf("reading out logits: %w", err)
+	}
+	return out, nil
+}
+
+// Sequence is one session across the head's stages.
+type Sequence struct {
+	head     *Head
+	sessions []Session
+	pos      int
+}
+
+// Open begins a sequence on every stage.
+func (h *Head) Open(ctx context.Context) (*Sequence, error) {
+	s := &Sequence{head: h}
+	for _, st := range h.stages {
+		session, err := st.Open(ctx)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.sessions = append(s.sessions, session)
+	}
+	return s, nil
+}
+
+// Close frees the sequence on every stage.
+func (s *Sequence) Close() error {
+	var first error
+	for _, session := range s.sessions {
+		if err := session.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	s.sessions = nil
+	return first
+}
+
+// Pos is the number of positions forwarded so far.
+func (s *Sequence) Pos() int { return s.pos }
+
+// Forward appends ids and returns the hidden state that the last stage returns: of the last position, or of every
+// position when the last stage returns all rows. Long inputs go in chunks, several in flight.
+func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {
+	last := s.sessions[len(s.sessions)-1]
+	var rows []float32
+	flying := 0
+	pull := func() error {
+		out, err := last.Pull(ctx)
+		if err != nil {
+			return err
+		}
+		flying--
+		rows = append(rows, out...)
+		return nil
+	}
+	for len(ids) > 0 {
+		n := min(s.head.chunk, len(ids))
+		hidden, err := s.head.embed(ctx, ids[:n], s.pos)
+		if err != nil {
+			return nil, err
+		}
+		for _, session := range s.sessions[:len(s.sessions)-1] {
+			if err := session.Push(ctx, s.pos, hidden); err != nil {
+				return nil, err
+			}
+			if hidden, err = session.Pull(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if err := last.Push(ctx, s.pos, hidden); err != nil {
+			return nil, err
+		}
+		flying++
+		s.pos += n
+		ids = ids[n:]
+		if flying == pushWindow {
+			if err := pull(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for flying > 0 {
+		if err := pull(); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// Last is the last row of hidden rows.
+func (h *Head) Last(hidden []float32) []float32 { return hidden[len(hidden)-h.Model.Spec.Hidden:] }
+
+// Announce tells every stage which token was picked for position pos.
+func (s *Sequence) Announce(pos, id int, text string) {
+	for _, session := range s.sessions {
+		session.Announce(pos, id, text)
+	}
+}
+
+// embed reads the embedding rows of ids from the model itself: exact values, no table in memory. Learned positions
+// are added.
+func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error) {
+	spec := &h.Model.Spec
+	out := make([]float32, len(ids)*spec.Hidden)
+	for i, id := range ids {
+		if id < 0 || id >= spec.Vocab {
+			return nil, fmt.Errorf("embedding position %d: token id %d is outside the vocabulary of %d", pos+i, id, spec.Vocab)
+		}
+		row := out[i*spec.Hidden:][:spec.Hidden]
+		if err := h.embedRow(ctx, inspect.RoleEmbed, id, row); err != nil {
+			return nil, err
+		}
+		units.Flush(row)
+		if !spec.LearnedPos {
+			continue
+		}
+		if pos+i >= spec.MaxPos {
+			return nil, &ContextError{Context: spec.MaxPos, Need: pos + i + 1}
+		}
+		learned := make([]float32, spec.Hidden)
+		if err := h.embedRow(ctx, inspect.RolePosEmbed, pos+i, learned); err != nil {
+			return nil, err
+		}
+		units.Flush(learned)
+		for k, v := range learned {
+			row[k] += v
+		}
+		units.Flush(row)
+	}
+	return out, nil
+}
+
+func (h *Head) embedRow(ctx context.Context, role inspect.Role, index int, row []float32) error {
+	name := h.Model.Spec.Tensor(role, 0) + ".weight"
+	t, ok := h.Model.Index.Tensors[name]
+	if !ok {
+		return fmt.Errorf("embedding: tensor %q is not in the model", name)
+	}
+	return h.Model.Floats(ctx, t, int64(index)*int64(len(row)), int64(len(row)), row)
+}

@@ -1,0 +1,99 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"dchain/inspect"
+	"dchain/plan"
+	"dchain/transport"
+	"dchain/units"
+)
+
+// hold returns the layers an assignment asks for: the ones held, or freshly loaded ones when no ring uses the old.
+func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, error) {
+	rng := plan.Range{First: int(a.First), Last: int(a.Last)}
+	if units.WeightMode(a.Weights) != s.opts.Mode {
+		return nil, refuse(transport.FaultWeights, "the stage serves %v weights, the head asks for %v", s.opts.Mode, units.WeightMode(a.Weights))
+	}
+	if int(a.Context) > s.opts.Context {
+		return nil, refuse(transport.FaultContext, "the stage holds a context of %d positions, the head asks for %d: restart it with --ctx %d", s.opts.Context, a.Context, a.Context)
+	}
+	if int(a.Sessions) > s.opts.Sessions {
+		return nil, refuse(transport.FaultAssignment, "the stage serves %d sessions, the head asks for %d: restart it with --max-sessions %d", s.opts.Sessions, a.Sessions, a.Sessions)
+	}
+	s.mu.Lock()
+	held, others := s.held, len(s.rings)-1
+	s.mu.Unlock()
+	if held != nil {
+		if held.fingerprint == a.Fingerprint && held.rng == rng {
+			return held, nil
+		}
+		if s.opts.Range.Len() > 0 {
+			return nil, s.refusal(held, a, rng)
+		}
+		if others > 0 {
+			return nil, refuse(transport.FaultBusy, "the stage is serving layers %v of %s to another head", held.rng, held.name)
+		}
+		s.mu.Lock()
+		s.held = nil
+		s.mu.Unlock()
+		held.engine.Close()
+	}
+	model, err := s.model(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	held, err = s.load(ctx, model, rng, s.opts.Context)
+	if err != nil {
+		return nil, refuse(transport.FaultLoad, "%v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = held
+	return held, nil
+}
+
+// refusal says in what an assignment differs from the fixed layers.
+func (s *Server) refusal(held *holding, a *transport.Assignment, rng plan.Range) error {
+	if held.fingerprint != a.Fingerprint {
+		return refuse(transport.FaultModel, "the stage holds %s, the head asks for another model or revision (%s)", held.name, a.Model)
+	}
+	return refuse(transport.FaultLayers, "the stage holds layers %v, the head asks for %v", held.rng, rng)
+}
+
+// model opens the assigned model and checks that it is the head's.
+func (s *Server) model(ctx context.Context, a *transport.Assignment) (*inspect.Model, error) {
+	m := s.opts.Model
+	if m == nil {
+		var err error
+		if m, err = s.opts.OpenModel(ctx, a.Model); err != nil {
+			return nil, refuse(transport.FaultLoad, "%v", err)
+		}
+	}
+	if m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion) != a.Fingerprint {
+		return nil, refuse(transport.FaultModel, "the stage opens %s, which is another model or revision than the head's", m.Source.ID())
+	}
+	return m, nil
+}
+
+func (s *Server) load(ctx context.Context, m *inspect.Model, rng plan.Range, positions int) (*holding, error) {
+	start := time.Now()
+	before := m.Source.Stats().Bytes
+	if m.Spec.MaxPos > 0 {
+		positions = min(positions, m.Spec.MaxPos)
+	}
+	w, err := Load(ctx, m, s.opts.Device, LoadOptions{Range: rng, Mode: s.opts.Mode, Context: positions, Progress: s.opts.Progress})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := NewEngine(w, EngineOptions{Context: positions, Sessions: s.opts.Sessions})
+	if err != nil {
+		return nil, err
+	}
+	return &holding{
+		model: m, name: m.Source.ID(), fingerprint: m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion), rng: rng, engine: engine,
+		bytesRead: m.Source.Stats().Bytes - before, loadTime: time.Since(start),
+	}, nil
+}

@@ -1,0 +1,306 @@
+package stage
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"dchain/transport"
+)
+
+// heartbeat is how often a stage reports the progress of its open sessions to the head.
+const heartbeat = 2 * time.Second
+
+// outboxSize bounds the frames waiting for a slow successor; beyond it the ring fails.
+const outboxSize = 256
+
+// member is this stage's part in one ring.
+type member struct {
+	server *Server
+	assign *transport.Assignment
+	head   *transport.Link
+	model  uint32 // model hash of every activation
+	hidden int
+
+	next   *transport.Link // nil: results go to the head
+	outbox chan *transport.Activation
+	stop   chan struct{} // closed by close
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	engine   *Engine
+	sessions map[int32]*memberSession
+	finished int32 // highest session that has ended; late activations of it are dropped
+	closed   bool
+	failed   bool
+}
+
+// memberSession is one session on this stage.
+type memberSession struct {
+	*slotSession
+	passed int // last position passed on, -1 for none
+	steps  uint32
+	micros uint64
+	rows   uint32
+}
+
+func newMember(s *Server, head *transport.Link, a *transport.Assignment) *member {
+	return &member{
+		server: s, assign: a, head: head, model: modelHash(a.Fingerprint),
+		outbox: make(chan *transport.Activation, outboxSize), stop: make(chan struct{}), sessions: map[int32]*memberSession{},
+	}
+}
+
+// hold gives the member its layers.
+func (m *member) hold(h *holding) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.engine, m.hidden = h.engine, h.model.Spec.Hidden
+}
+
+// dialAttempts bounds the tries to reach the next stage: it may not have read its own assignment yet.
+const dialAttempts = 4
+
+// dialNext connects to the next stage as its predecessor in the ring.
+func (m *member) dialNext(ctx context.Context) error {
+	addr := transport.PeerAddr{Host: m.assign.NextAddr, Fingerprint: m.assign.NextFingerprint}
+	var err error
+	for attempt := range dialAttempts {
+		if attempt > 0 {
+			select {
+			case <-time.After(time.Duration(attempt) * 200 * time.Millisecond):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		var link *transport.Link
+		if link, err = transport.Dial(ctx, addr, m.server.opts.Dial); err != nil {
+			continue
+		}
+		hello := m.server.opts.Local
+		hello.Role, hello.Ring = transport.RoleHop, m.assign.Ring
+		if _, err = greet(ctx, link, &hello); err == nil {
+			m.next = link
+			return nil
+		}
+		link.Close(err)
+	}
+	return err
+}
+
+// start begins sending and reporting.
+func (m *member) start() {
+	m.wg.Go(m.send)
+	m.wg.Go(m.report)
+	if m.next != nil {
+		m.wg.Go(m.watchNext)
+	}
+}
+
+// close frees every session and ends the member's goroutines and its link to the next stage. Idempotent.
+func (m *member) close() {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return
+	}
+	m.closed = true
+	sessions := m.sessions
+	m.sessions = nil
+	m.mu.Unlock()
+	close(m.stop)
+	for _, s := range sessions {
+		s.close()
+	}
+	if m.next != nil {
+		m.next.Close(nil)
+	}
+	m.wg.Wait()
+}
+
+// headFrame handles a frame from the head.
+func (m *member) headFrame(f transport.Frame) error {
+	switch f := f.(type) {
+	case *transport.Activation:
+		m.activation(f)
+	case *transport.Token:
+		if m.server.opts.Watch != nil {
+			m.server.opts.Watch(*f)
+		}
+	case *transport.Finished:
+		m.finish(f)
+	default:
+		return refuse(transport.FaultProtocol, "unexpected %v from the head", f.Kind())
+	}
+	return nil
+}
+
+// activation checks rows that arrived, queues them, and passes the result on when it is computed.
+func (m *member) activation(f *transport.Activation) {
+	if err := m.accept(f); err != nil {
+		m.fault(f.Seq, "receiving", err)
+	}
+}
+
+func (m *member) accept(f *transport.Activation) error {
+	if f.NextIndex != m.assign.Stage {
+		return refuse(transport.FaultProtocol, "an activation for stage %d arrived at stage %d", f.NextIndex, m.assign.Stage)
+	}
+	if err := checkActivation(f, m.model, m.hidden); err != nil {
+		return err
+	}
+	s, err := m.session(f.Seq)
+	if err != nil || s == nil {
+		return err
+	}
+	pos := int(f.TokenIdx)
+	return s.submit(pos, f.Hidden, func(rows []float32, took time.Duration, err error) {
+		if err != nil {
+			m.fault(f.Seq, "computing", err)
+			return
+		}
+		m.pass(s, f.Seq, pos, rows, took)
+	})
+}
+
+// session finds the session of seq or takes a slot for it; nil for one that has ended.
+func (m *member) session(seq int32) (*memberSession, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || seq <= m.finished && m.sessions[seq] == nil {
+		return nil, nil
+	}
+	if s := m.sessions[seq]; s != nil {
+		return s, nil
+	}
+	slot, err := m.engine.open()
+	if err != nil {
+		return nil, err
+	}
+	s := &memberSession{slotSession: slot, passed: -1}
+	m.sessions[seq] = s
+	return s, nil
+}
+
+// pass sends computed rows to the next stage, or the asked-for rows back to the head. It runs in the engine's loop.
+func (m *member) pass(s *memberSession, seq int32, pos int, rows []float32, took time.Duration) {
+	a := m.assign
+	n := len(rows) / m.hidden
+	m.mu.Lock()
+	s.passed = pos + n - 1
+	s.rows += uint32(n)
+	if n == 1 {
+		s.steps++
+		s.micros += uint64(took.Microseconds())
+	}
+	m.mu.Unlock()
+	if a.Trace {
+		m.head.Send(&transport.Receipt{Seq: seq, TokenIdx: int32(pos), Stage: a.Stage, Micros: uint32(took.Microseconds()), Hashes: rowHashes(rows, m.hidden)})
+	}
+	next := a.Stage + 1
+	if a.Stage == a.Stages {
+		next = transport.Return
+		if !a.ReturnAll {
+			pos, rows = pos+n-1, rows[(n-1)*m.hidden:]
+		}
+	}
+	select {
+	case m.outbox <- newActivation(seq, pos, next, m.model, rows):
+	default:
+		m.fault(-1, "sending", refuse(transport.FaultNextHop, "%d activations are waiting for a next stage that does not take them", outboxSize))
+	}
+}
+
+// send writes the outbox to the next stage or the head.
+func (m *member) send() {
+	to, phase := m.next, "sending"
+	if to == nil {
+		to, phase = m.head, "returning"
+	}
+	for {
+		select {
+		case f := <-m.outbox:
+			if err := to.Send(f); err != nil {
+				if to != m.head {
+					err = refuse(transport.FaultNextHop, "sending to %s: %v", m.assign.NextAddr, err)
+				}
+				m.fault(-1, phase, err)
+				return
+			}
+			f.Release()
+		case <-m.stop:
+			return
+		}
+	}
+}
+
+// watchNext notices a lost next stage even when nothing is being sent.
+func (m *member) watchNext() {
+	select {
+	case <-m.next.Done():
+		m.fault(-1, "waiting", refuse(transport.FaultNextHop, "the link to %s was lost: %v", m.assign.NextAddr, m.next.Err()))
+	case <-m.stop:
+	}
+}
+
+// report tells the head every heartbeat how far each open session is.
+func (m *member) report() {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for _, r := range m.progress() {
+				if m.head.Send(r) != nil {
+					return
+				}
+			}
+		case <-m.stop:
+			return
+		}
+	}
+}
+
+func (m *member) progress() []*transport.Receipt {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*transport.Receipt
+	for seq, s := range m.sessions {
+		all = append(all, &transport.Receipt{Seq: seq, TokenIdx: int32(s.passed), Stage: m.assign.Stage})
+	}
+	return all
+}
+
+// finish ends a session and answers with what it took.
+func (m *member) finish(f *transport.Finished) {
+	m.mu.Lock()
+	s := m.sessions[f.Seq]
+	delete(m.sessions, f.Seq)
+	m.finished = max(m.finished, f.Seq)
+	m.mu.Unlock()
+	reply := &transport.Finished{Seq: f.Seq, Reason: f.Reason}
+	if s != nil {
+		s.close()
+		m.mu.Lock()
+		reply.Steps, reply.ComputeMicros, reply.Rows = s.steps, s.micros, s.rows
+		m.mu.Unlock()
+	}
+	m.head.Send(reply)
+}
+
+// fault reports an error to the head. Of faults of the whole ring only the first is sent: the rest follow from it.
+func (m *member) fault(seq int32, phase string, err error) {
+	m.mu.Lock()
+	last := -1
+	if s := m.sessions[seq]; s != nil {
+		last = s.passed
+	}
+	skip := m.closed || m.failed
+	m.failed = m.failed || seq < 0
+	m.mu.Unlock()
+	if skip {
+		return
+	}
+	m.server.event("ring of %s: %s: %v", m.head.Addr(), phase, err)
+	m.head.Send(asFault(err, seq, m.assign.Stage, phase, last))
+}

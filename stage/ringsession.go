@@ -1,0 +1,261 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"dchain/transport"
+)
+
+// stepLimit bounds the wait for one push even while the stage whose turn it is shows signs of life.
+const stepLimit = 5 * time.Minute
+
+// closeTimeout bounds the wait for the stages to confirm the end of a session.
+const closeTimeout = 3 * time.Second
+
+// ringSession is one sequence on a ring.
+type ringSession struct {
+	ring *Ring
+	seq  int32
+	// silent: the probe, of which no boundary is reported.
+	silent  bool
+	results chan []float32 // written by the last stage's reader, never closed
+	failed  chan struct{}  // closed by fail
+	ended   chan struct{}  // closed when every stage has confirmed the end
+
+	mu       sync.Mutex
+	next     int // next position to push
+	returned int // last position that came back, -1 for none
+	flying   []flight
+	err      error
+	closing  bool
+	pending  int // stages that have not confirmed the end
+	stats    SessionStats
+}
+
+// flight is a push that has not come back.
+type flight struct {
+	pos, n int
+	sent   time.Time
+}
+
+// SessionStats is what the stages of a ring computed for one session, known once it is closed.
+type SessionStats struct {
+	DecodeSteps int           // single-row steps, summed over the stages
+	DecodeBusy  time.Duration // their computing time, summed over the stages
+	Rows        int
+	Stages      int
+}
+
+// Open begins a session. No frame is sent: stages take a slot when the first activation arrives.
+func (r *Ring) Open(context.Context) (Session, error) {
+	s, err := r.open(false)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r *Ring) open(silent bool) (*ringSession, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return nil, r.err
+	}
+	r.nextSeq++
+	s := &ringSession{ring: r, seq: r.nextSeq, silent: silent, results: make(chan []float32, pushWindow*4), failed: make(chan struct{}), ended: make(chan struct{}), returned: -1, pending: len(r.hops)}
+	r.sessions[s.seq] = s
+	return s, nil
+}
+
+func (s *ringSession) Push(ctx context.Context, pos int, hidden []float32) error {
+	r := s.ring
+	n := len(hidden) / r.hidden
+	s.mu.Lock()
+	err := s.err
+	switch {
+	case err != nil:
+	case pos != s.next:
+		err = &PositionError{Want: s.next, Got: pos}
+	case pos+n > r.opts.Context:
+		err = &ContextError{Context: r.opts.Context, Need: pos + n}
+	case len(s.flying) >= cap(s.results):
+		err = fmt.Errorf("pushing position %d: %d pushes are in flight", pos, len(s.flying))
+	default:
+		s.next += n
+		s.flying = append(s.flying, flight{pos, n, time.Now()})
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	first := r.hops[0]
+	f := newActivation(s.seq, pos, 1, r.model, hidden)
+	defer f.Release()
+	if err := first.peer.link.Send(f); err != nil {
+		err = first.error("sending", s.lastGood(), err)
+		r.fail(err)
+		return err
+	}
+	return nil
+}
+
+// deliver takes a returned activation, which must be the oldest in flight.
+func (s *ringSession) deliver(f *transport.Activation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.flying) == 0 {
+		return fmt.Errorf("session %d: position %d came back twice", s.seq, f.TokenIdx)
+	}
+	want := s.flying[0]
+	pos, n := want.pos, want.n
+	if !s.ring.opts.ReturnAll {
+		pos, n = pos+n-1, 1
+	}
+	if int(f.TokenIdx) != pos || len(f.Hidden) != n*s.ring.hidden {
+		return fmt.Errorf("session %d: position %d (%d rows) came back, expected position %d (%d rows)", s.seq, f.TokenIdx, len(f.Hidden)/s.ring.hidden, pos, n)
+	}
+	s.flying = s.flying[1:]
+	s.returned = pos + n - 1
+	s.results <- f.Hidden // capacity is at least the pushes in flight
+	return nil
+}
+
+// Pull waits for the oldest push, and names the stage that keeps it waiting when nothing comes.
+func (s *ringSession) Pull(ctx context.Context) ([]float32, error) {
+	tick := time.NewTicker(s.ring.opts.Silence / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case rows := <-s.results:
+			return rows, nil
+		case <-s.failed:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return nil, s.err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-tick.C:
+			s.checkSilence()
+		}
+	}
+}
+
+// checkSilence fails the ring when the stage whose turn it is has given no sign of life for too long.
+func (s *ringSession) checkSilence() {
+	s.mu.Lock()
+	if len(s.flying) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	oldest := s.flying[0]
+	s.mu.Unlock()
+	r := s.ring
+	late := s.culprit(oldest)
+	late.mu.Lock()
+	seen := late.seen
+	late.mu.Unlock()
+	if seen.Before(oldest.sent) {
+		seen = oldest.sent
+	}
+	switch {
+	case time.Since(seen) > r.opts.Silence:
+		r.fail(late.error("waiting", s.lastGood(), fmt.Errorf("no sign of life for %v", r.opts.Silence)))
+	case time.Since(oldest.sent) > stepLimit:
+		r.fail(late.error("waiting", s.lastGood(), fmt.Errorf("position %d has not come back for %v", oldest.pos, stepLimit)))
+	}
+}
+
+// culprit is the first stage that has not reported the oldest push as passed on.
+func (s *ringSession) culprit(oldest flight) *hop {
+	for _, h := range s.ring.hops {
+		h.mu.Lock()
+		passed, ok := h.passed[s.seq]
+		h.mu.Unlock()
+		if !ok || int(passed) < oldest.pos {
+			return h
+		}
+	}
+	return s.ring.hops[len(s.ring.hops)-1]
+}
+
+func (s *ringSession) lastGood() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.returned
+}
+
+func (s *ringSession) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+		close(s.failed)
+	}
+}
+
+// Announce sends the token to the stages that asked to watch. A lost link shows in the next push.
+func (s *ringSession) Announce(pos, id int, text string) {
+	for _, h := range s.ring.hops {
+		if h.peer.Hello.Watch {
+			h.peer.link.Send(&transport.Token{Seq: s.seq, TokenIdx: int32(pos), ID: int32(id), Text: text})
+		}
+	}
+}
+
+// Close tells every stage that the session is over and waits, within bounds, until all have freed it.
+func (s *ringSession) Close() error {
+	r := s.ring
+	s.mu.Lock()
+	closing := !s.closing
+	s.closing = true
+	s.mu.Unlock()
+	if closing {
+		for _, h := range r.hops {
+			if err := h.peer.link.Send(&transport.Finished{Seq: s.seq, Reason: "done"}); err != nil {
+				r.fail(h.error("finishing", s.lastGood(), err))
+			}
+		}
+		select {
+		case <-s.ended:
+		case <-r.down:
+		case <-time.After(closeTimeout):
+		}
+	}
+	r.mu.Lock()
+	delete(r.sessions, s.seq)
+	r.mu.Unlock()
+	for _, h := range r.hops {
+		h.mu.Lock()
+		delete(h.passed, s.seq)
+		h.mu.Unlock()
+	}
+	return nil
+}
+
+// finished counts a stage's confirmation.
+func (r *Ring) finished(h *hop, f *transport.Finished) {
+	s := r.session(f.Seq)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.DecodeSteps += int(f.Steps)
+	s.stats.DecodeBusy += time.Duration(f.ComputeMicros) * time.Microsecond
+	s.stats.Rows += int(f.Rows)
+	s.stats.Stages++
+	s.pending--
+	if s.pending == 0 {
+		close(s.ended)
+	}
+}
+
+// Stats is what the stages computed for the session; complete after Close.
+func (s *ringSession) Stats() SessionStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}

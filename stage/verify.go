@@ -1,0 +1,166 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"dchain/plan"
+)
+
+// Recorder collects the boundary hashes of one run: for each layer after which a stage ends, the hash of every row.
+type Recorder struct {
+	mu   sync.Mutex
+	rows map[boundary]uint64
+	cuts map[int]plan.Range // last layer -> the stage's layers
+}
+
+// boundary is a row that left a stage: the stage's last layer and the position.
+type boundary struct{ layer, pos int }
+
+// NewRecorder makes an empty recorder.
+func NewRecorder() *Recorder {
+	r := &Recorder{}
+	r.Reset()
+	return r
+}
+
+// Reset forgets everything, for the next run.
+func (r *Recorder) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows = map[boundary]uint64{}
+	r.cuts = map[int]plan.Range{}
+}
+
+// Trace records a boundary. It is the callback of engines and rings.
+func (r *Recorder) Trace(b Boundary) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cuts[b.Layers.Last] = b.Layers
+	for i, h := range b.Hashes {
+		r.rows[boundary{b.Layers.Last, b.Pos + i}] = h
+	}
+}
+
+// Rows counts the recorded rows.
+func (r *Recorder) Rows() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.rows)
+}
+
+// firstDifference is the lowest position, and there the lowest layer, at which r and ref differ. A row that only
+// one of them has counts as different, up to position limit (exclusive).
+func (r *Recorder) firstDifference(ref *Recorder, limit int) (boundary, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ref.mu.Lock()
+	defer ref.mu.Unlock()
+	var found []boundary
+	for at, h := range ref.rows {
+		if got, ok := r.rows[at]; at.pos < limit && (!ok || got != h) {
+			found = append(found, at)
+		}
+	}
+	for at := range r.rows {
+		if _, ok := ref.rows[at]; at.pos < limit && !ok {
+			found = append(found, at)
+		}
+	}
+	if len(found) == 0 {
+		return boundary{}, false
+	}
+	return slices.MinFunc(found, func(a, b boundary) int {
+		if a.pos != b.pos {
+			return a.pos - b.pos
+		}
+		return a.layer - b.layer
+	}), true
+}
+
+// Difference is the first place where a split run is not the unsplit run.
+type Difference struct {
+	Token  int        `json:"token"` // index of the first generated token that differs, -1 when only activations do
+	Want   int        `json:"want"`  // the unsplit run's id, -1 for none
+	Got    int        `json:"got"`   // the split run's id, -1 for none
+	Pos    int        `json:"position"`
+	Layers plan.Range `json:"layers"` // the first stage whose output differs; empty when no boundary does
+}
+
+func (d *Difference) Error() string {
+	where := "no boundary differs: the head's own readout or sampling does"
+	if d.Layers.Len() > 0 {
+		where = fmt.Sprintf("the first stage whose activation differs holds layers %v, at position %d", d.Layers, d.Pos)
+	}
+	if d.Token < 0 {
+		return "same tokens, but " + where
+	}
+	return fmt.Sprintf("token %d is %d, the unsplit run gives %d; %s", d.Token, d.Got, d.Want, where)
+}
+
+// Run is one recorded generation.
+type Run struct {
+	Head     *Head
+	Recorder *Recorder // receives the head's boundaries
+}
+
+// Compare generates on the split head and on the unsplit one, whose engine must be cut where the split is, and returns
+// the first difference, or nil when every token id and every boundary hash is the same.
+func Compare(ctx context.Context, split, unsplit Run, opts GenerateOptions) (*Difference, Result, error) {
+	split.Recorder.Reset()
+	got, err := split.Head.Generate(ctx, opts)
+	if err != nil {
+		return nil, got, fmt.Errorf("split run: %w", err)
+	}
+	diff, err := CompareWith(ctx, got, split.Recorder, unsplit, opts)
+	return diff, got, err
+}
+
+// CompareWith compares a finished split run with a fresh unsplit one.
+func CompareWith(ctx context.Context, got Result, recorded *Recorder, unsplit Run, opts GenerateOptions) (*Difference, error) {
+	opts.Emit, opts.Text, opts.Stop = nil, nil, nil
+	opts.MaxTokens = max(len(got.IDs), 1)
+	unsplit.Recorder.Reset()
+	want, err := unsplit.Head.Generate(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("unsplit run: %w", err)
+	}
+	diff := &Difference{Token: -1, Want: -1, Got: -1, Layers: plan.None}
+	// Positions whose input is the same in both runs: the prompt and all tokens before the first that differs.
+	limit := len(opts.Prompt) + len(want.IDs)
+	for i := range max(len(want.IDs), len(got.IDs)) {
+		w, g := at(want.IDs, i), at(got.IDs, i)
+		if w != g {
+			diff.Token, diff.Want, diff.Got = i, w, g
+			limit = len(opts.Prompt) + i
+			break
+		}
+	}
+	if b, ok := recorded.firstDifference(unsplit.Recorder, limit); ok {
+		diff.Pos, diff.Layers = b.pos, unsplit.Recorder.layers(b.layer, recorded)
+	} else if diff.Token < 0 {
+		return nil, nil
+	}
+	return diff, nil
+}
+
+func (r *Recorder) layers(last int, other *Recorder) plan.Range {
+	r.mu.Lock()
+	rng, ok := r.cuts[last]
+	r.mu.Unlock()
+	if ok {
+		return rng
+	}
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	return other.cuts[last]
+}
+
+func at(ids []int, i int) int {
+	if i < len(ids) {
+		return ids[i]
+	}
+	return -1
+}
