@@ -25,8 +25,12 @@ type Plan struct {
 	Context     int    `json:"context"` // positions per session
 	Sessions    int    `json:"sessions"`
 
-	Stages     []Stage     `json:"stages"`
+	Stages []Stage `json:"stages"`
+
+	// What was predicted when the plan was made, for people and for comparing with the run.
 	Prediction *Prediction `json:"prediction,omitempty"`
+	Options    []Option    `json:"options,omitempty"` // the same model on 1, 2, ... of the devices
+	Advice     string      `json:"advice,omitempty"`
 }
 
 // Stage is one machine of a plan.
