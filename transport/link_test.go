@@ -1,0 +1,92 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"reflect"
+	"testing"
+	"time"
+
+	"dchain/transport"
+	"dchain/transport/transporttest"
+)
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func recv(t *testing.T, l *transport.Link) transport.Frame {
+	t.Helper()
+	f, err := l.Recv(within(t, 5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestFramesCrossBothWays(t *testing.T) {
+	head, stage := transporttest.Pair(t)
+	for _, f := range samples() {
+		for _, ends := range [][2]*transport.Link{{head, stage}, {stage, head}} {
+			if err := ends[0].Send(f); err != nil {
+				t.Fatalf("%s: %v", f.Kind(), err)
+			}
+			got := recv(t, ends[1])
+			if !sameFrame(got, f) {
+				t.Errorf("%s: got %+v, want %+v", f.Kind(), got, f)
+			}
+		}
+	}
+}
+
+// sameFrame compares what frames say; an activation's spare memory is no part of that.
+func sameFrame(a, b transport.Frame) bool {
+	x, ok := a.(*transport.Activation)
+	y, ok2 := b.(*transport.Activation)
+	if ok && ok2 {
+		return x.Seq == y.Seq && x.TokenIdx == y.TokenIdx && x.NextIndex == y.NextIndex &&
+			x.ActHash == y.ActHash && x.ModelHash == y.ModelHash && reflect.DeepEqual(x.Hidden, y.Hidden)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func TestCloseDeliversEverythingAndTheReason(t *testing.T) {
+	head, stage := transporttest.Pair(t)
+	const frames = 50
+	go func() {
+		for i := range frames {
+			stage.Send(&transport.Token{Seq: 1, TokenIdx: int32(i), Text: "x"})
+		}
+		stage.Close(errors.New("disk is full"))
+	}()
+	for i := range frames {
+		if f := recv(t, head).(*transport.Token); f.TokenIdx != int32(i) {
+			t.Fatalf("token %d came as number %d", f.TokenIdx, i)
+		}
+	}
+	_, err := head.Recv(within(t, 5*time.Second))
+	var closed *transport.ClosedError
+	if !errors.As(err, &closed) || !closed.Remote || closed.Reason != "disk is full" || errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	if err := head.Send(&transport.Token{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("sending on a closed link: %v", err)
+	}
+	if err := stage.Err(); err == nil || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the closing side's Err is %v", err)
+	}
+}
+
+func TestCloseWithoutReasonIsEOF(t *testing.T) {
+	head, stage := transporttest.Pair(t)
+	go head.Close(nil)
+	if _, err := stage.Recv(within(t, 5*time.Second)); !errors.Is(err, io.EOF) || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	<-stage.Done()
+}

@@ -1,0 +1,162 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// ListenOptions say where and for whom to listen. Zero durations and sizes are the documented defaults.
+type ListenOptions struct {
+	Addr     string    // host:port, host may be empty for every interface; port 0 picks one
+	Identity *Identity // the key this side shows
+	// Authorize decides whether the owner of a key may connect. It is called during handshakes, concurrently, before the
+	// key is proven, so it must have no lasting effect.
+	Authorize func(PublicKey) bool
+
+	Timeout     time.Duration // of a handshake: DefaultTimeout
+	IdleTimeout time.Duration // DefaultIdleTimeout
+	SendTimeout time.Duration // DefaultSendTimeout
+	MaxFrame    int           // longest activation taken, bytes: MaxFrame
+}
+
+func (o *ListenOptions) validate() error {
+	switch {
+	case o.Identity == nil:
+		return errors.New("no identity")
+	case o.Authorize == nil:
+		return errors.New("no authorization: there is no mode without")
+	}
+	return limits{o.Timeout, o.IdleTimeout, o.SendTimeout, o.MaxFrame}.validate()
+}
+
+// limits are the options both sides have.
+type limits struct {
+	timeout, idle, send time.Duration
+	maxFrame            int
+}
+
+func (l limits) validate() error {
+	if l.timeout < 0 || l.idle < 0 || l.send < 0 {
+		return errors.New("a timeout is negative")
+	}
+	if l.maxFrame < 0 || l.maxFrame > MaxFrame {
+		return fmt.Errorf("frame size %d is not in 0 to %d", l.maxFrame, MaxFrame)
+	}
+	return nil
+}
+
+func (l limits) withDefaults() limits {
+	if l.timeout == 0 {
+		l.timeout = DefaultTimeout
+	}
+	if l.idle == 0 {
+		l.idle = DefaultIdleTimeout
+	}
+	if l.send == 0 {
+		l.send = DefaultSendTimeout
+	}
+	if l.maxFrame == 0 {
+		l.maxFrame = MaxFrame
+	}
+	return l
+}
+
+// Listener accepts links from authorised peers.
+type Listener struct {
+	endpoint *Endpoint
+	quic     *quic.Listener
+	limits   limits
+}
+
+// Listen opens a UDP socket for links. A port that is taken gives an error that matches syscall.EADDRINUSE.
+func Listen(opts ListenOptions) (*Listener, error) {
+	l, err := listen(opts)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", opts.Addr, err)
+	}
+	return l, nil
+}
+
+func listen(opts ListenOptions) (*Listener, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	addr, err := net.ResolveUDPAddr("udp", opts.Addr)
+	if err != nil {
+		return nil, err
+	}
+	cert, _, err := opts.Identity.material()
+	if err != nil {
+		return nil, err
+	}
+	e, err := newEndpoint(addr, opts.Identity)
+	if err != nil {
+		return nil, err
+	}
+	accept := func(k PublicKey) error {
+		if !opts.Authorize(k) {
+			return fmt.Errorf("key %s: %w", Fingerprint(k), ErrUnauthorized)
+		}
+		return nil
+	}
+	lim := limits{opts.Timeout, opts.IdleTimeout, opts.SendTimeout, opts.MaxFrame}.withDefaults()
+	// A QUIC handshake may take twice its idle timeout.
+	q, err := e.quic.Listen(tlsConfig(cert, accept), config(lim.timeout/2, lim.idle, -1))
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return &Listener{endpoint: e, quic: q, limits: lim}, nil
+}
+
+// Addr is the address listened on.
+func (l *Listener) Addr() net.Addr { return l.endpoint.Addr() }
+
+// Endpoint is the listener's socket, to dial from.
+func (l *Listener) Endpoint() *Endpoint { return l.endpoint }
+
+// Accept returns the next link. Its peer is authenticated and authorised; peers that are not never show up here. After
+// Close the error matches net.ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*Link, error) {
+	for {
+		conn, err := l.quic.Accept(ctx)
+		if errors.Is(err, quic.ErrServerClosed) || errors.Is(err, quic.ErrTransportClosed) {
+			return nil, fmt.Errorf("accepting on %s: %w", l.Addr(), net.ErrClosed)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("accepting on %s: %w", l.Addr(), err)
+		}
+		if link, err := l.welcome(conn); err == nil {
+			return link, nil
+		}
+		// A peer that does not follow the protocol, or is gone already, is no reason to stop accepting.
+		conn.CloseWithError(closeRefused, "does not follow the handshake")
+	}
+}
+
+// welcome opens the stream of a connection and tells the peer that it is let in.
+func (l *Listener) welcome(conn *quic.Conn) (*Link, error) {
+	key, err := peerKey(conn.ConnectionState().TLS)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := conn.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	link := newLink(conn, stream, l.endpoint, conn.RemoteAddr().String(), key, l.limits)
+	if err := link.write([]byte(alpn)); err != nil {
+		return nil, err
+	}
+	return link, link.register()
+}
+
+// Close stops listening and ends every link over the listener's socket, accepted or dialled, at once. Close links first
+// where the last frames matter.
+func (l *Listener) Close() error {
+	return errors.Join(l.quic.Close(), l.endpoint.close())
+}
