@@ -1,0 +1,121 @@
+package units
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+)
+
+// CPUOptions configures the CPU device; the zero value is the default.
+type CPUOptions struct {
+	// Threads is the number of cores used, the caller's included; 0 means the physical cores of this machine, at most
+	// GOMAXPROCS.
+	Threads int
+	// AuditEvery recomputes one operation of every AuditEvery-th Run with the plain reference and compares; 0 is never.
+	AuditEvery int
+}
+
+const maxThreads = 1024
+
+func (o CPUOptions) validate() error {
+	if o.Threads < 0 || o.Threads > maxThreads {
+		return fmt.Errorf("%d threads: want 1 to %d, or 0 for all cores", o.Threads, maxThreads)
+	}
+	if o.AuditEvery < 0 {
+		return fmt.Errorf("audit every %d runs: want a positive number, or 0 for never", o.AuditEvery)
+	}
+	return nil
+}
+
+// cpu is the reference device: it interprets programs.
+type cpu struct {
+	kern       *kernels
+	threads    int
+	auditEvery int
+	pool       *pool
+	closed     atomic.Bool
+}
+
+// NewCPU starts the CPU device with the fastest kernels this processor runs, or those the environment variable
+// DCHAIN_CPU names (generic, avx2, avx512vnni); a name that is unknown or not available is an error.
+func NewCPU(o CPUOptions) (Device, error) {
+	kern, err := selectKernels(os.Getenv("DCHAIN_CPU"))
+	if err != nil {
+		return nil, err
+	}
+	d, err := newCPU(o, kern)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func newCPU(o CPUOptions, kern *kernels) (*cpu, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = min(physicalCores(), runtime.GOMAXPROCS(0))
+	}
+	return &cpu{kern: kern, threads: threads, auditEvery: o.AuditEvery, pool: newPool(threads)}, nil
+}
+
+// physicalCores counts the cores of this machine, not their hardware threads, as far as the system tells.
+func physicalCores() int {
+	lists, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list")
+	seen := map[string]bool{}
+	for _, path := range lists {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return runtime.NumCPU()
+		}
+		seen[string(b)] = true
+	}
+	if len(seen) == 0 {
+		return runtime.NumCPU()
+	}
+	return min(len(seen), runtime.NumCPU())
+}
+
+func (d *cpu) Name() string { return fmt.Sprintf("cpu (%s, %d threads)", d.kern.name, d.threads) }
+
+func (d *cpu) Close() error {
+	if d.closed.Swap(true) {
+		return errors.New("closing the cpu device: closed already")
+	}
+	d.pool.close()
+	return nil
+}
+
+// cpuVector is a parameter in memory.
+type cpuVector struct {
+	dev *cpu
+	v   []float32
+}
+
+func (v *cpuVector) Len() int { return len(v.v) }
+
+func (d *cpu) NewVector(name string, v []float32) (Vector, error) {
+	if i := notFinite(v); i >= 0 {
+		return nil, fmt.Errorf("loading %q: value %d is %v", name, i, v[i])
+	}
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = flush(x)
+	}
+	return &cpuVector{d, out}, nil
+}
+
+// notFinite is the index of the first NaN or infinity, or -1.
+func notFinite(v []float32) int {
+	for i, x := range v {
+		if x-x != 0 {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,123 @@
+package units
+
+import "fmt"
+
+// blockPositions is the number of positions of an attention block (NUMERICS.md section 8).
+const blockPositions = 64
+
+// cpuCache holds K and V in blocks of 64 positions, per layer, slot and head, in the panel layout of the weights:
+//
+//	K: for each of 4 panels of 16 positions: high limbs [headDim/4][16 positions][4], then low limbs
+//	V: for each panel of 16 channels: high limbs [64/4][16 channels][4 positions], then low limbs
+//
+// so that scores and weighted sums are panel products. Bytes are the limb + 128. What lies beyond the positions written
+// is never multiplied by anything but zero.
+type cpuCache struct {
+	dev    *cpu
+	spec   CacheSpec
+	hd     int // head dimension, padded to whole panels
+	blocks int // per slot
+	data   []uint8
+	exps   []int16 // per block: 64 of K, 64 of V
+}
+
+func (d *cpu) NewCache(spec CacheSpec) (Cache, error) {
+	for _, v := range []int{spec.Layers, spec.Slots, spec.Context, spec.KVHeads, spec.HeadDim} {
+		if v < 1 || v > 1<<24 {
+			return nil, fmt.Errorf("reserving the kv cache: %+v: every size must be at least 1", spec)
+		}
+	}
+	if spec.HeadDim > maxHeadDim {
+		return nil, fmt.Errorf("reserving the kv cache: head dimension %d, at most %d", spec.HeadDim, maxHeadDim)
+	}
+	c := &cpuCache{dev: d, spec: spec, hd: padded(spec.HeadDim, panelRows),
+		blocks: (spec.Context + blockPositions - 1) / blockPositions}
+	n := spec.Layers * spec.Slots * spec.KVHeads * c.blocks
+	c.data = make([]uint8, n*c.blockBytes())
+	c.exps = make([]int16, n*2*blockPositions)
+	return c, nil
+}
+
+// maxHeadDim bounds scratch memory; published models have at most 512.
+const maxHeadDim = 1024
+
+func (c *cpuCache) Spec() CacheSpec { return c.spec }
+
+func (c *cpuCache) Close() error {
+	c.data, c.exps = nil, nil
+	return nil
+}
+
+func (c *cpuCache) blockBytes() int { return 4 * blockPositions * c.hd }
+
+// block is block b of one head of one slot.
+type kvBlock struct {
+	k, v       []uint8
+	expK, expV []int16
+}
+
+func (c *cpuCache) block(layer, slot, head, b int) kvBlock {
+	i := ((layer*c.spec.Slots+slot)*c.spec.KVHeads+head)*c.blocks + b
+	size := c.blockBytes()
+	data := c.data[i*size : (i+1)*size]
+	exps := c.exps[i*2*blockPositions : (i+1)*2*blockPositions]
+	return kvBlock{data[:size/2], data[size/2:], exps[:blockPositions], exps[blockPositions:]}
+}
+
+// kPanel is limb b of the keys of 16 positions, panel p of 4 in the block.
+func (c *cpuCache) kPanel(b kvBlock, p, limb int) []uint8 {
+	size := panelRows * c.hd
+	at := (2*p + limb) * size
+	return b.k[at : at+size : at+size]
+}
+
+// vPanel is limb b of 16 channels of the values, panel p.
+func (c *cpuCache) vPanel(b kvBlock, p, limb int) []uint8 {
+	const size = panelRows * blockPositions
+	at := (2*p + limb) * size
+	return b.v[at : at+size : at+size]
+}
+
+// store writes one head row of keys or values at a position of the block; limbs hold the head dimension.
+func (c *cpuCache) storeK(b kvBlock, pos int, limbs *[3][]int8, exp int) {
+	for limb := range 2 {
+		panel := c.kPanel(b, pos/panelRows, limb)
+		at := pos % panelRows * groupK
+		for d, v := range limbs[limb] {
+			panel[d/groupK*panelRows*groupK+at+d%groupK] = uint8(v) + 128
+		}
+	}
+	b.expK[pos] = int16(exp)
+}
+
+func (c *cpuCache) storeV(b kvBlock, pos int, limbs *[3][]int8, exp int) {
+	for limb := range 2 {
+		for d, v := range limbs[limb] {
+			c.vPanel(b, d/panelRows, limb)[pos/groupK*panelRows*groupK+d%panelRows*groupK+pos%groupK] = uint8(v) + 128
+		}
+	}
+	b.expV[pos] = int16(exp)
+}
+
+// storeRow is OpStoreKV for row r.
+func (st *state) storeRow(op *Op, r int, s *scratch) {
+	c, row := st.cache, st.rows[r]
+	hd := c.spec.HeadDim
+	width := c.spec.KVHeads * hd
+	limbs := s.headLimbs(hd)
+	for h := range c.spec.KVHeads {
+		b := c.block(op.CacheLayer, row.Slot, h, row.Pos/blockPositions)
+		at := r*width + h*hd
+		q, ok := quantiseRow(st.kern, limbs, st.f32[op.A][at:at+hd], false)
+		if !ok {
+			st.fail(op, r, errNotFinite)
+			return
+		}
+		c.storeK(b, row.Pos%blockPositions, limbs, q.exp)
+		if q, ok = quantiseRow(st.kern, limbs, st.f32[op.B][at:at+hd], false); !ok {
+			st.fail(op, r, errNotFinite)
+			return
+		}
+		c.storeV(b, row.Pos%blockPositions, limbs, q.exp)
+	}
+}

@@ -1,0 +1,104 @@
+package units
+
+// Work below these sizes, in values, is not worth waking another core for.
+const (
+	cheapValues  = 1 << 15 // a sum or a product each
+	normValues   = 1 << 13
+	costlyValues = 1 << 11 // an activation each
+)
+
+// runStep executes one dispatch and its audit.
+func (e *cpuExecutable) runStep(s *step) error {
+	e.dispatch(e.st, s)
+	if e.st.err != nil {
+		return e.st.err
+	}
+	return nil
+}
+
+// dispatch shares the work of a step out. Nothing in it depends on how many take part.
+func (e *cpuExecutable) dispatch(st *state, s *step) {
+	op, rows := s.op, len(st.rows)
+	width := 0
+	if op.Kind != OpStoreKV {
+		width = st.prog.Bufs[op.Dst].Width
+	}
+	switch op.Kind {
+	case OpNorm:
+		e.overRows(rows, normValues/width, func(_ *scratch, r int) { st.normRow(op, r) })
+	case OpQuantize:
+		e.quantise(st, op)
+	case OpLinear:
+		e.linear(st, s.group)
+	case OpRope:
+		e.overRows(rows, normValues/width, func(_ *scratch, r int) { st.ropeRow(op, r) })
+	case OpStoreKV:
+		e.overRows(rows, normValues/st.prog.Bufs[op.A].Width, func(s *scratch, r int) { st.storeRow(op, r, s) })
+	case OpAttend:
+		e.attend(st, op)
+	case OpAct:
+		e.overValues(rows*width, costlyValues, func(lo, hi int) { st.act(op, lo, hi) })
+	case OpAdd:
+		e.overValues(rows*width, cheapValues, func(lo, hi int) { st.add(op, lo, hi) })
+	case OpScale:
+		e.overValues(rows*width, cheapValues, func(lo, hi int) { st.scale(op, lo, hi) })
+	}
+}
+
+// overRows calls f for every row, perChunk rows at a time (at least one).
+func (e *cpuExecutable) overRows(rows, perChunk int, f func(s *scratch, r int)) {
+	perChunk = max(1, perChunk)
+	e.dev.pool.run(e.job, (rows+perChunk-1)/perChunk, func(worker, i int) {
+		for r := i * perChunk; r < min(rows, (i+1)*perChunk); r++ {
+			f(&e.scratch[worker], r)
+		}
+	})
+}
+
+// overValues calls f for consecutive ranges of at most perChunk values.
+func (e *cpuExecutable) overValues(n, perChunk int, f func(lo, hi int)) {
+	e.dev.pool.run(e.job, (n+perChunk-1)/perChunk, func(_, i int) { f(i*perChunk, min(n, (i+1)*perChunk)) })
+}
+
+// quantise is OpQuantize: rows on their own, then their tiles.
+func (e *cpuExecutable) quantise(st *state, op *Op) {
+	x, dst := st.f32[op.A], st.limbs[op.Dst]
+	w := dst.width
+	perChunk := normValues / w
+	e.overRows(len(st.rows), perChunk, func(_ *scratch, r int) {
+		if !dst.quantise(st.kern, r, x[r*w:(r+1)*w]) {
+			dst.rows[r].limbs = 2
+			st.fail(op, r, errNotFinite)
+		}
+	})
+	dst.arrange()
+	e.overRows(len(dst.tiles), perChunk/(maxTile/2), func(_ *scratch, i int) { dst.fill(i) })
+}
+
+// linear is a group of OpLinear, cut by output panels.
+func (e *cpuExecutable) linear(st *state, g *linearGroup) {
+	x := st.limbs[g.ops[0].A]
+	total := g.panelEnd[len(g.panelEnd)-1]
+	per := g.chunkPanels(x, e.dev.threads)
+	e.dev.pool.run(e.job, (total+per-1)/per, func(worker, i int) {
+		st.linearChunk(g, i*per, min(total, (i+1)*per), &e.scratch[worker].u)
+	})
+}
+
+// attend is OpAttend, cut by row and by query heads of one key-value head: as many heads together as leaves every
+// thread something to do, since they share the reading of the keys and values.
+func (e *cpuExecutable) attend(st *state, op *Op) {
+	perKV := op.Heads / op.KVHeads
+	perTask := min(perKV, attendHeads)
+	for perTask > 1 && len(st.rows)*op.KVHeads*((perKV+perTask-1)/perTask) < e.dev.threads {
+		perTask--
+	}
+	cuts := (perKV + perTask - 1) / perTask
+	e.dev.pool.run(e.job, len(st.rows)*op.KVHeads*cuts, func(worker, i int) {
+		// The latest rows see the most positions: they go first, so that no long task is left for the end.
+		r := len(st.rows) - 1 - i/(op.KVHeads*cuts)
+		kvh, cut := i/cuts%op.KVHeads, i%cuts
+		h0 := kvh*perKV + cut*perTask
+		st.attendGroup(op, r, h0, min(h0+perTask, (kvh+1)*perKV), &e.scratch[worker])
+	})
+}

@@ -1,0 +1,203 @@
+package units
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// cpuLinear is a weight matrix in panels (see panelRows): for each panel of 16 output rows the first weight limb
+// [K/4][16][4], then the second if there is one. Rows beyond n are zero.
+type cpuLinear struct {
+	dev    *cpu
+	name   string
+	n, k   int
+	mode   WeightMode
+	groups int // of 4 inputs, padding included
+	data   []uint8
+	scale  []float32 // s[n], padded to whole panels
+	put    []atomic.Uint32
+	sealed atomic.Bool
+}
+
+func (d *cpu) NewLinear(name string, n, k int, mode WeightMode) (Linear, error) {
+	if n < 1 || k < 1 || k > maxK {
+		return nil, fmt.Errorf("reserving %q: shape %d x %d, want at least 1 row and 1 to %d columns", name, n, k, maxK)
+	}
+	if mode > Int8x2 {
+		return nil, fmt.Errorf("reserving %q: unknown weight format %d", name, mode)
+	}
+	groups := padded(k, padK) / groupK
+	panels := padded(n, panelRows) / panelRows
+	l := &cpuLinear{dev: d, name: name, n: n, k: k, mode: mode, groups: groups,
+		data:  make([]uint8, panels*mode.Limbs()*groups*panelRows*groupK),
+		scale: make([]float32, panels*panelRows),
+		put:   make([]atomic.Uint32, (n+31)/32),
+	}
+	return l, nil
+}
+
+func (l *cpuLinear) Shape() (n, k int) { return l.n, l.k }
+
+func (l *cpuLinear) Bytes() int64 { return int64(len(l.data)) + 4*int64(len(l.scale)) }
+
+// panelBytes is the size of one limb of one panel.
+func (l *cpuLinear) panelBytes() int { return l.groups * panelRows * groupK }
+
+// panel is limb b of panel p.
+func (l *cpuLinear) panel(p, b int) []uint8 {
+	size := l.panelBytes()
+	at := (p*l.mode.Limbs() + b) * size
+	return l.data[at : at+size : at+size]
+}
+
+// rowsPerTask is how much of a matrix one worker quantises at a time, in weights.
+const weightsPerTask = 1 << 16
+
+func (l *cpuLinear) PutRows(first int, rows []float32) error {
+	count := len(rows) / l.k
+	if l.sealed.Load() {
+		return fmt.Errorf("loading %q: the matrix is finished", l.name)
+	}
+	if first < 0 || first+count > l.n || count*l.k != len(rows) {
+		return fmt.Errorf("loading %q: %d values at row %d do not fit %d x %d", l.name, len(rows), first, l.n, l.k)
+	}
+	perTask := max(1, weightsPerTask/l.k)
+	tasks := (count + perTask - 1) / perTask
+	bad := make([]int, tasks) // first bad row of each task, counted from 1
+	l.dev.pool.run(newJob(), tasks, func(_, task int) {
+		for r := task * perTask; r < min(count, (task+1)*perTask); r++ {
+			if !l.putRow(first+r, rows[r*l.k:(r+1)*l.k]) {
+				bad[task] = first + r + 1
+				return
+			}
+		}
+	})
+	for _, r := range bad {
+		if r > 0 {
+			return fmt.Errorf("loading %q: row %d has a value that is not finite", l.name, r-1)
+		}
+	}
+	return nil
+}
+
+// putRow quantises one output row (section 3); false if a value is not finite.
+func (l *cpuLinear) putRow(n int, row []float32) bool {
+	top := l.dev.kern.absMax(row)
+	if top >= infBits {
+		return false
+	}
+	s, inv := weightScale(top, l.mode)
+	l.scale[n] = s
+	at := n % panelRows * groupK
+	first := l.panel(n/panelRows, 0)
+	if l.mode == Int8 {
+		for k, w := range row {
+			first[k/groupK*panelRows*groupK+at+k%groupK] = uint8(quantiseWeight(w, inv, Int8) + 128)
+		}
+	} else {
+		second := l.panel(n/panelRows, 1)
+		for k, w := range row {
+			hi, lo := limbs2(quantiseWeight(w, inv, Int8x2))
+			i := k/groupK*panelRows*groupK + at + k%groupK
+			first[i], second[i] = uint8(hi)+128, uint8(lo)+128
+		}
+	}
+	l.put[n/32].Or(1 << (n % 32))
+	return true
+}
+
+func (l *cpuLinear) Finish() error {
+	for n := range l.n {
+		if l.put[n/32].Load()>>(n%32)&1 == 0 {
+			return fmt.Errorf("finishing %q: row %d was not loaded", l.name, n)
+		}
+	}
+	l.sealed.Store(true)
+	return nil
+}
+
+// linearGroup is a run of linear operations on one input: one dispatch.
+type linearGroup struct {
+	ops []*Op
+	// panelEnd[i] is the number of panels of operations 0..i.
+	panelEnd []int
+}
+
+// chunkCost is the work of one chunk, in kernel steps of 64 weights x one limb row: about 20 microseconds with vector
+// instructions.
+const chunkCost = 1 << 17
+
+// chunkPanels picks how many panels a chunk has: enough to outweigh the dispatch, few enough to share out.
+func (g *linearGroup) chunkPanels(x *limbBuffer, threads int) int {
+	steps := 8 * len(x.tiles) // reading a panel costs about as much as this many limb rows
+	for _, t := range x.tiles {
+		steps += t.size
+	}
+	steps *= x.groups
+	total := g.panelEnd[len(g.panelEnd)-1]
+	return max(1, min(chunkCost/steps, total/(4*threads)))
+}
+
+// linearChunk computes panels [p0, p1) of the group, counted over all its operations.
+func (st *state) linearChunk(g *linearGroup, p0, p1 int, u *[2][maxTile * panelRows]int32) {
+	start := 0
+	for i, op := range g.ops {
+		end := g.panelEnd[i]
+		if p0 < end && p1 > start {
+			st.linearPanels(op, max(p0, start)-start, min(p1, end)-start, u)
+		}
+		start = end
+	}
+}
+
+// linearPanels computes output panels [p0, p1) of op for every row of the batch: the weights of a panel stay in cache
+// over all tiles.
+func (st *state) linearPanels(op *Op, p0, p1 int, u *[2][maxTile * panelRows]int32) {
+	l := op.Linear.(*cpuLinear)
+	x, out := st.limbs[op.A], st.f32[op.Dst]
+	bias := vectorOf(op.Bias)
+	limbs := l.mode.Limbs()
+	for p := p0; p < p1; p++ {
+		n0, n1 := p*panelRows, min((p+1)*panelRows, l.n)
+		var b []float32
+		if bias != nil {
+			b = bias[n0:n1]
+		}
+		for _, t := range x.tiles {
+			var u2 []int32
+			for limb := range limbs {
+				st.kern.panel(u[limb][:], x.init[t.init:], l.panel(p, limb), x.tileData(t), t.size, l.groups)
+			}
+			for r := t.first; r < t.end; r++ {
+				at := x.slot[r] * panelRows
+				if limbs == 2 {
+					u2 = u[1][at:]
+				}
+				q := &x.rows[r]
+				st.kern.combine(out[r*l.n+n0:r*l.n+n1], u[0][at:], u2, q.limbs, pow2(q.exp), l.scale[n0:n1], b)
+			}
+		}
+	}
+	for r := range st.rows {
+		lo, hi := r*l.n+p0*panelRows, r*l.n+min(p1*panelRows, l.n)
+		if st.kern.absMax(out[lo:hi]) >= infBits {
+			st.fail(op, r, errNotFinite)
+		}
+	}
+}
+
+func vectorOf(v Vector) []float32 {
+	if v == nil {
+		return nil
+	}
+	return v.(*cpuVector).v
+}
+
+// weight is the stored integer of one weight, for audits and tests.
+func (l *cpuLinear) weight(n, k int) int32 {
+	q := int32(0)
+	for b := range l.mode.Limbs() {
+		q = q<<8 + int32(l.panel(n/panelRows, b)[k/groupK*panelRows*groupK+n%panelRows*groupK+k%groupK]) - 128
+	}
+	return q
+}

@@ -1,0 +1,210 @@
+package units
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// OpError says which operation failed on which row of the batch.
+type OpError struct {
+	Op    OpKind
+	Layer int // model layer
+	Row   int // of the batch
+	Err   error
+}
+
+func (e *OpError) Error() string {
+	return fmt.Sprintf("%s of layer %d, row %d: %v", e.Op, e.Layer, e.Row, e.Err)
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// state is what the operations of a program work on.
+type state struct {
+	prog  *Program
+	kern  *kernels
+	cache *cpuCache
+	rows  []Row
+	f32   [][]float32   // per buffer, [rows][width]; nil for limbs
+	limbs []*limbBuffer // per buffer; nil for float32
+
+	mu  sync.Mutex
+	err *OpError // guarded by mu: of the lowest row that failed
+}
+
+// fail records an error; of several the one with the lowest row is kept, so that threads do not decide.
+func (st *state) fail(op *Op, row int, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.err == nil || row < st.err.Row {
+		st.err = &OpError{op.Kind, op.Layer, row, err}
+	}
+}
+
+// resize makes room for n rows in every buffer.
+func (st *state) resize(n int) {
+	for i, b := range st.prog.Bufs {
+		if b.Kind == Limbs {
+			st.limbs[i].resize(n)
+		} else {
+			st.f32[i] = grow(st.f32[i], n*b.Width)
+		}
+	}
+}
+
+func newState(p *Program, kern *kernels) *state {
+	st := &state{prog: p, kern: kern, f32: make([][]float32, len(p.Bufs)), limbs: make([]*limbBuffer, len(p.Bufs))}
+	st.cache, _ = p.Cache.(*cpuCache)
+	for i, b := range p.Bufs {
+		if b.Kind == Limbs {
+			st.limbs[i] = newLimbBuffer(b.Width)
+		}
+	}
+	return st
+}
+
+// cpuExecutable interprets a program.
+type cpuExecutable struct {
+	dev     *cpu
+	prog    Program
+	st      *state
+	steps   []step
+	scratch []scratch // per worker
+	job     *job
+	busy    atomic.Bool
+	runs    uint64
+}
+
+// step is one dispatch: a single operation, or a group of linear ones.
+type step struct {
+	op    *Op // the first
+	last  int // index of the last operation
+	group *linearGroup
+}
+
+func (d *cpu) Compile(p Program) (Executable, error) {
+	p.Bufs = append([]BufSpec(nil), p.Bufs...)
+	p.Ops = append([]Op(nil), p.Ops...)
+	if err := (&checker{dev: d, p: &p}).check(); err != nil {
+		return nil, fmt.Errorf("compiling a program: %w", err)
+	}
+	e := &cpuExecutable{dev: d, prog: p, scratch: make([]scratch, d.threads), job: newJob()}
+	e.st = newState(&e.prog, d.kern)
+	for i := 0; i < len(p.Ops); i++ {
+		s := step{op: &e.prog.Ops[i], last: i}
+		if s.op.Kind == OpLinear {
+			s.group = e.groupFrom(i)
+			s.last = i + len(s.group.ops) - 1
+		}
+		e.steps = append(e.steps, s)
+		i = s.last
+	}
+	return e, nil
+}
+
+// groupFrom gathers the linear operations from index i on that read the same rows and write different ones.
+func (e *cpuExecutable) groupFrom(i int) *linearGroup {
+	g := &linearGroup{}
+	panels := 0
+	seen := map[Buf]bool{}
+	for ; i < len(e.prog.Ops); i++ {
+		op := &e.prog.Ops[i]
+		if op.Kind != OpLinear || (len(g.ops) > 0 && op.A != g.ops[0].A) || seen[op.Dst] {
+			break
+		}
+		seen[op.Dst] = true
+		panels += len(op.Linear.(*cpuLinear).scale) / panelRows
+		g.ops = append(g.ops, op)
+		g.panelEnd = append(g.panelEnd, panels)
+	}
+	return g
+}
+
+func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
+	if !e.busy.CompareAndSwap(false, true) {
+		return errors.New("running a program: it is running already")
+	}
+	defer e.busy.Store(false)
+	if err := e.checkRows(rows, in, out); err != nil {
+		return fmt.Errorf("running a program: %w", err)
+	}
+	st := e.st
+	st.rows, st.err = rows, nil
+	st.resize(len(rows))
+	copy(st.f32[e.prog.In], in)
+	e.runs++
+	for i := range e.steps {
+		if err := e.runStep(&e.steps[i]); err != nil {
+			return fmt.Errorf("running a program: %w", err)
+		}
+	}
+	width := e.prog.Bufs[e.prog.Out].Width
+	for r := range rows {
+		y := st.f32[e.prog.Out][r*width : (r+1)*width]
+		if st.kern.absMax(y) >= infBits {
+			op := e.lastWriter()
+			return fmt.Errorf("running a program: %w", &OpError{op.Kind, op.Layer, r, errNotFinite})
+		}
+		copy(out[r*width:], y)
+	}
+	return nil
+}
+
+// lastWriter is the operation that wrote Out; the zero Op if it is In untouched.
+func (e *cpuExecutable) lastWriter() Op {
+	for i := len(e.prog.Ops) - 1; i >= 0; i-- {
+		if e.prog.Ops[i].Kind != OpStoreKV && e.prog.Ops[i].Dst == e.prog.Out {
+			return e.prog.Ops[i]
+		}
+	}
+	return Op{}
+}
+
+// checkRows holds the arguments of Run against the program and its cache.
+func (e *cpuExecutable) checkRows(rows []Row, in, out []float32) error {
+	if len(rows) == 0 {
+		return errors.New("no rows")
+	}
+	if w := e.prog.Bufs[e.prog.In].Width; len(in) != len(rows)*w {
+		return fmt.Errorf("in has %d values, want %d rows of %d", len(in), len(rows), w)
+	}
+	if w := e.prog.Bufs[e.prog.Out].Width; len(out) != len(rows)*w {
+		return fmt.Errorf("out has %d values, want %d rows of %d", len(out), len(rows), w)
+	}
+	slots, context := 0, e.positions()
+	if e.st.cache != nil {
+		slots = e.st.cache.spec.Slots
+	}
+	next := map[int]int{}
+	for i, r := range rows {
+		if slots > 0 && (r.Slot < 0 || r.Slot >= slots) {
+			return fmt.Errorf("row %d: slot %d, the cache has %d", i, r.Slot, slots)
+		}
+		if context > 0 && (r.Pos < 0 || r.Pos >= context) {
+			return fmt.Errorf("row %d: position %d outside the context of %d", i, r.Pos, context)
+		}
+		if want, ok := next[r.Slot]; slots > 0 && ok && r.Pos != want {
+			return fmt.Errorf("row %d: position %d of slot %d, want %d", i, r.Pos, r.Slot, want)
+		}
+		next[r.Slot] = r.Pos + 1
+	}
+	return nil
+}
+
+// positions is the number of positions the cache and the rotary tables have; 0 if the program uses neither.
+func (e *cpuExecutable) positions() int {
+	n := 0
+	if e.st.cache != nil {
+		n = e.st.cache.spec.Context
+	}
+	for i := range e.prog.Ops {
+		if op := &e.prog.Ops[i]; op.Kind == OpRope {
+			if p := op.Cos.Len() / (op.RotaryDim / 2); n == 0 || p < n {
+				n = p
+			}
+		}
+	}
+	return n
+}

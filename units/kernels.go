@@ -1,0 +1,87 @@
+package units
+
+import (
+	"fmt"
+	"strings"
+)
+
+// panelRows is the number of output rows of a panel: weights (and the KV cache) lie in panels, so that one vector
+// register holds the sums of a whole panel and no sum crosses lanes.
+//
+// A panel of K inputs, K padded to a multiple of padK, is [K/4][16 rows][4 inputs] bytes, each the int8 value + 128.
+// An activation tile of T limb rows is [K/4][T][4] int8, zero in the padding, so the padding of a panel never counts.
+const (
+	panelRows = 16
+	padK      = 16
+	groupK    = 4
+	maxTile   = 24
+)
+
+// tileSizes are the numbers of limb rows a panel kernel handles.
+var tileSizes = [...]int{2, 4, 8, 16, 24}
+
+// tileSize is the smallest tile of at least n limb rows, n <= maxTile.
+func tileSize(n int) int {
+	for _, t := range tileSizes {
+		if t >= n {
+			return t
+		}
+	}
+	panic("units: more limb rows than a tile holds")
+}
+
+// padded rounds up to a multiple of m.
+func padded(n, m int) int { return (n + m - 1) / m * m }
+
+// kernels is the table of inner loops. Every table gives the bits of the generic one.
+type kernels struct {
+	name string
+
+	// panel multiplies a tile with a panel:
+	//
+	//	dst[t*16+n] = init[t] + sum over g, i of a[g][t][i] * w[g][n][i]   (mod 2^32)
+	//
+	// with t < tile, n < 16, g < groups, i < 4. groups is a multiple of 4, w holds groups*64 bytes (value + 128), a holds
+	// groups*tile*4. With init[t] = -128 * sum(a[t]) the result is the unit sum of section 4.
+	panel func(dst, init []int32, w []uint8, a []int8, tile, groups int)
+
+	// absMax is the largest magnitude of x, as bits; at least infBits if a value is not finite.
+	absMax func(x []float32) uint32
+
+	// split2 writes the limbs of q = RNE(x * scale), |q| <= 32639, and returns the largest and the sum of |q|>>1 and the
+	// sums of the limbs.
+	split2 func(hi, lo []int8, x []float32, scale float32) (largest, sum uint32, sumHi, sumLo int32)
+
+	// split3 writes the limbs of q = RNE(x * scale) clamped to +-8355711 and returns their sums.
+	split3 func(h2, h1, h0 []int8, x []float32, scale float32) [3]int32
+
+	// combine is the float part of section 4 for one activation row and one panel: dst has up to 16 outputs, u the unit
+	// sums [limbs][16] with the first weight limb, u2 with the second (nil for int8), scale and bias (nil for none) one
+	// value per output.
+	combine func(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32)
+}
+
+// kernelSets lists the tables this processor can run, best first; the generic one is last.
+func kernelSets() []*kernels { return append(archKernels(), &genericKernels) }
+
+// kernelNames are the accepted values of the environment variable DCHAIN_CPU.
+var kernelNames = []string{"generic", "avx2", "avx512vnni"}
+
+// selectKernels picks the table by name, or the best one for the empty name.
+func selectKernels(name string) (*kernels, error) {
+	sets := kernelSets()
+	if name == "" {
+		return sets[0], nil
+	}
+	for _, s := range sets {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	for _, known := range kernelNames {
+		if known == name {
+			return nil, fmt.Errorf("DCHAIN_CPU=%s: this processor or build cannot run it", name)
+		}
+	}
+	return nil, fmt.Errorf("DCHAIN_CPU=%s: unknown (use %s)", name, strings.Join(kernelNames, ", "))
+}

@@ -1,0 +1,115 @@
+package units
+
+import "unsafe"
+
+// limbBuffer holds the quantised rows of a batch, laid out for the panel kernels: consecutive rows share a tile.
+type limbBuffer struct {
+	width  int
+	groups int // of 4 values, padding included
+	rows   []quantised
+	slot   []int // first limb row of each row within its tile
+	plain  []uint32
+	tiles  []tile
+	data   []uint32
+	init   []int32
+}
+
+// tile is the limb rows of batch rows [first, end), [groups][size][4] from word data and [size] from init.
+type tile struct {
+	first, end int
+	size       int
+	data, init int
+}
+
+func newLimbBuffer(width int) *limbBuffer {
+	return &limbBuffer{width: width, groups: padded(width, padK) / groupK}
+}
+
+// resize makes room for n rows.
+func (b *limbBuffer) resize(n int) {
+	if n > cap(b.rows) {
+		b.rows = make([]quantised, n)
+		b.slot = make([]int, n)
+		b.plain = make([]uint32, n*3*b.groups)
+	}
+	b.rows, b.slot = b.rows[:n], b.slot[:n]
+}
+
+// limbRow is limb i of row r before tiling, padded with zeros.
+func (b *limbBuffer) limbRow(r, i int) []uint32 {
+	at := (3*r + i) * b.groups
+	return b.plain[at : at+b.groups : at+b.groups]
+}
+
+// quantise fills row r from x; false if a value is not finite.
+func (b *limbBuffer) quantise(kern *kernels, r int, x []float32) bool {
+	var dst [3][]int8
+	for i := range dst {
+		dst[i] = int8s(b.limbRow(r, i))[:b.width]
+	}
+	q, ok := quantiseRow(kern, &dst, x, true)
+	b.rows[r] = q
+	return ok
+}
+
+// arrange assigns rows to tiles after all are quantised.
+func (b *limbBuffer) arrange() {
+	b.tiles = b.tiles[:0]
+	words, slots := 0, 0
+	for first := 0; first < len(b.rows); {
+		used, end := 0, first
+		for end < len(b.rows) && used+b.rows[end].limbs <= maxTile {
+			b.slot[end] = used
+			used += b.rows[end].limbs
+			end++
+		}
+		t := tile{first: first, end: end, size: tileSize(used), data: words, init: slots}
+		b.tiles = append(b.tiles, t)
+		words += b.groups * t.size
+		slots += t.size
+		first = end
+	}
+	if words > len(b.data) {
+		b.data = make([]uint32, words)
+		b.init = make([]int32, slots)
+	}
+	if slots > len(b.init) {
+		b.init = make([]int32, slots)
+	}
+}
+
+// fill copies the limb rows of tile i into place.
+func (b *limbBuffer) fill(i int) {
+	t := b.tiles[i]
+	data := b.data[t.data : t.data+b.groups*t.size]
+	s := 0
+	for r := t.first; r < t.end; r++ {
+		for limb := range b.rows[r].limbs {
+			interleave(data[s:], b.limbRow(r, limb), t.size)
+			b.init[t.init+s] = -128 * b.rows[r].sums[limb]
+			s++
+		}
+	}
+	for ; s < t.size; s++ {
+		for g := range b.groups {
+			data[g*t.size+s] = 0
+		}
+		b.init[t.init+s] = 0
+	}
+}
+
+// interleave spreads src over every stride-th word of dst.
+func interleave(dst, src []uint32, stride int) {
+	for i, v := range src {
+		dst[i*stride] = v
+	}
+}
+
+func (b *limbBuffer) tileData(t tile) []int8 {
+	return int8s(b.data[t.data : t.data+b.groups*t.size])
+}
+
+// int8s views words as bytes: groups of 4 values move together, whatever the byte order.
+func int8s(w []uint32) []int8 {
+	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w))
+}

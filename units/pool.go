@@ -1,0 +1,179 @@
+package units
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pool spreads the chunks of one job at a time over its workers and the caller. A caller that finds the workers taken
+// by another job computes alone: it has a core already.
+//
+// Workers look for the next job for a moment after the last one, since the operations of a step follow each other
+// within microseconds, and then park: a goroutine that keeps spinning starves the network poller.
+type pool struct {
+	cur     atomic.Pointer[job]
+	workers []*poolWorker
+	stop    atomic.Bool
+	wg      sync.WaitGroup
+}
+
+type poolWorker struct {
+	parked atomic.Bool
+	wake   chan struct{} // capacity 1; sent by whoever clears parked; never closed
+}
+
+const (
+	spinFor   = 30 * time.Microsecond // how long a worker or a caller looks before it parks
+	spinBatch = 16                    // looks between two readings of the clock
+)
+
+// job is a counted loop. It may be used again when run has returned.
+type job struct {
+	fn     func(worker, chunk int)
+	chunks int64
+	next   atomic.Int64
+	// state is jobOpen while workers may join, plus the number inside, plus jobWaiting when the caller is parked.
+	state atomic.Int64
+	done  chan struct{} // capacity 1; sent by the last worker to leave a job whose caller is parked
+}
+
+const (
+	jobOpen    = 1 << 40
+	jobWaiting = 1 << 41
+)
+
+func newJob() *job { return &job{done: make(chan struct{}, 1)} }
+
+// newPool starts threads-1 workers, numbered from 1; the caller of run is worker 0.
+func newPool(threads int) *pool {
+	p := &pool{}
+	for i := 1; i < threads; i++ {
+		w := &poolWorker{wake: make(chan struct{}, 1)}
+		p.workers = append(p.workers, w)
+		p.wg.Add(1)
+		go p.serve(w, i)
+	}
+	return p
+}
+
+// close stops the workers and waits for them.
+func (p *pool) close() {
+	p.stop.Store(true)
+	p.wakeAll()
+	p.wg.Wait()
+}
+
+func (p *pool) wakeAll() {
+	for _, w := range p.workers {
+		if w.parked.Load() && w.parked.CompareAndSwap(true, false) {
+			w.wake <- struct{}{}
+		}
+	}
+}
+
+// run calls fn(worker, chunk) once for each chunk below chunks and returns when all have returned.
+func (p *pool) run(j *job, chunks int, fn func(worker, chunk int)) {
+	if len(p.workers) == 0 || chunks < 2 || p.cur.Load() != nil {
+		for i := range chunks {
+			fn(0, i)
+		}
+		return
+	}
+	j.fn, j.chunks = fn, int64(chunks)
+	j.next.Store(0)
+	j.state.Store(jobOpen)
+	if p.cur.CompareAndSwap(nil, j) {
+		p.wakeAll()
+		j.work(0)
+		p.cur.Store(nil)
+	} else {
+		j.work(0)
+	}
+	j.finish()
+}
+
+// work takes chunks until none is left.
+func (j *job) work(worker int) {
+	for {
+		i := j.next.Add(1) - 1
+		if i >= j.chunks {
+			return
+		}
+		j.fn(worker, int(i))
+	}
+}
+
+// join enters an open job.
+func (j *job) join() bool {
+	for {
+		s := j.state.Load()
+		if s&jobOpen == 0 {
+			return false
+		}
+		if j.state.CompareAndSwap(s, s+1) {
+			return true
+		}
+	}
+}
+
+func (j *job) leave() {
+	if j.state.Add(-1) == jobWaiting {
+		j.done <- struct{}{}
+	}
+}
+
+// finish closes the job and waits until every worker has left it.
+func (j *job) finish() {
+	if j.state.Add(-jobOpen) == 0 {
+		return
+	}
+	for end := time.Now().Add(spinFor); time.Now().Before(end); {
+		for range spinBatch {
+			if j.state.Load() == 0 {
+				return
+			}
+		}
+	}
+	if j.state.Add(jobWaiting) > jobWaiting {
+		<-j.done
+	}
+	j.state.Store(0)
+}
+
+// serve is the loop of one worker.
+func (p *pool) serve(w *poolWorker, id int) {
+	defer p.wg.Done()
+	for !p.stop.Load() {
+		if j := p.await(w); j != nil && j.join() {
+			j.work(id)
+			j.leave()
+		}
+	}
+}
+
+// await returns the current job, or nil when it was woken for none.
+func (p *pool) await(w *poolWorker) *job {
+	for end := time.Now().Add(spinFor); time.Now().Before(end); {
+		for range spinBatch {
+			if j := p.cur.Load(); j != nil && j.open() {
+				return j
+			}
+		}
+		runtime.Gosched()
+	}
+	w.parked.Store(true)
+	if j := p.cur.Load(); (j != nil && j.open()) || p.stop.Load() {
+		if w.parked.CompareAndSwap(true, false) {
+			return j
+		}
+	}
+	<-w.wake
+	return p.cur.Load()
+}
+
+// open says whether the job still takes workers and has chunks left.
+func (j *job) open() bool {
+	return j.state.Load()&jobOpen != 0 && j.next.Load() < j.chunks
+}
