@@ -1,6 +1,10 @@
 package inspect
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"slices"
+)
 
 // Source gives read access to the files of one revision of one model: a hub repository, a local folder in the same
 // layout, the embedded model, or synthetic tensors. It is safe for concurrent use.
@@ -16,7 +20,8 @@ type Source interface {
 	// Index lists every tensor from the safetensors headers alone.
 	Index(ctx context.Context) (*Index, error)
 	// Fetch makes the byte ranges available locally in as few requests as possible, so that ReadAt costs none.
-	// progress, which may be nil, is called with the number of bytes that arrived since the last call.
+	// progress, which may be nil, is called with the number of bytes that became available since the last call:
+	// over a successful Fetch the calls sum to the length of the ranges, coalesced. Calls do not overlap.
 	Fetch(ctx context.Context, ranges []Range, progress func(n int64)) error
 	// ReadAt fills p from byte off of file.
 	ReadAt(ctx context.Context, file string, p []byte, off int64) error
@@ -31,15 +36,20 @@ type Range struct {
 	Begin, End int64
 }
 
+// Len is the number of bytes.
+func (r Range) Len() int64 { return r.End - r.Begin }
+
 // Stats counts what a Source read.
 type Stats struct {
-	Bytes    int64 // bytes read
+	Bytes    int64 // bytes read: over the network for a hub repository, from files for a local source
 	Requests int64 // network requests; 0 for local sources
+	Cached   int64 // bytes of a hub repository that were read from the local cache
 }
 
 // DType is a safetensors element type.
 type DType string
 
+// The element types that can be read as float32. An index lists others too.
 const (
 	F32  DType = "F32"
 	F16  DType = "F16"
@@ -54,6 +64,15 @@ type Tensor struct {
 	Range // absolute byte range in its file, data only
 }
 
+// Elems is the number of elements: the product of the shape.
+func (t Tensor) Elems() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
+}
+
 // Index is every tensor of a model by name.
 type Index struct {
 	Tensors map[string]Tensor
@@ -65,4 +84,44 @@ type Index struct {
 type FileInfo struct {
 	Name string
 	Size int64
+}
+
+// Sorted lists the tensors by name.
+func (ix *Index) Sorted() []Tensor {
+	ts := make([]Tensor, 0, len(ix.Tensors))
+	for _, t := range ix.Tensors {
+		ts = append(ts, t)
+	}
+	slices.SortFunc(ts, func(a, b Tensor) int { return cmp.Compare(a.Name, b.Name) })
+	return ts
+}
+
+// FetchGap is the number of unwanted bytes worth reading to save a request.
+const FetchGap = 64 << 10
+
+// CoalesceRanges joins the ranges of tensors that lie at most gap bytes apart in one file, sorted by file and offset:
+// each result is one request.
+func CoalesceRanges(tensors []Tensor, gap int64) []Range {
+	rs := make([]Range, len(tensors))
+	for i, t := range tensors {
+		rs[i] = t.Range
+	}
+	return mergeRanges(rs, gap)
+}
+
+// mergeRanges sorts ranges and joins those at most gap bytes apart. Empty ranges vanish.
+func mergeRanges(ranges []Range, gap int64) []Range {
+	rs := slices.DeleteFunc(slices.Clone(ranges), func(r Range) bool { return r.Len() <= 0 })
+	slices.SortFunc(rs, func(a, b Range) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.End, b.End))
+	})
+	var out []Range
+	for _, r := range rs {
+		if n := len(out); n > 0 && out[n-1].File == r.File && r.Begin-out[n-1].End <= gap {
+			out[n-1].End = max(out[n-1].End, r.End)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
 }
