@@ -109,6 +109,15 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 // Range is the layers the engine holds.
 func (e *Engine) Range() plan.Range { return e.weights.Range }
 
+// Cuts are the engine's segments.
+func (e *Engine) Cuts() []plan.Range {
+	var cuts []plan.Range
+	for _, seg := range e.segments {
+		cuts = append(cuts, seg.rng)
+	}
+	return cuts
+}
+
 // Close ends the loop, fails what is queued and frees the cache.
 func (e *Engine) Close() error {
 	e.life.Lock()
@@ -201,8 +210,7 @@ func (e *Engine) run(batch []*request, n int) {
 	for i, seg := range e.segments {
 		segStart := time.Now()
 		if err := seg.exec.Run(rows, h, h); err != nil {
-			var audit *units.AuditError // a wrong result: nothing of this batch can be trusted
-			if len(batch) > 1 && !errors.As(err, &audit) {
+			if len(batch) > 1 {
 				for _, r := range batch {
 					e.run([]*request{r}, r.n)
 				}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"dchain/inspect"
+	"dchain/plan"
 	"dchain/units"
 )
 
@@ -59,6 +60,15 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 		chunk = DefaultChunk
 	}
 	return &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: exec}, nil
+}
+
+// Cuts are the parts of the model at whose ends the stages report boundaries.
+func (h *Head) Cuts() []plan.Range {
+	var cuts []plan.Range
+	for _, s := range h.stages {
+		cuts = append(cuts, s.Cuts()...)
+	}
+	return cuts
 }
 
 // Logits reads out hidden rows [n][Hidden] as [n][Vocab].

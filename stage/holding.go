@@ -2,7 +2,6 @@ package stage
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"dchain/inspect"

@@ -90,7 +90,7 @@ type matrixPart struct {
 func (l *loader) declare(ctx context.Context, opts LoadOptions) error {
 	s := &l.model.Spec
 	if opts.Range.Len() > 0 && s.Rope {
-		cos, sin := units.RopeTables(opts.Context, s.InvFreq())
+		cos, sin := units.RopeTablesFrom(opts.Context, s.InvFreq(), 1)
 		var err error
 		if l.w.cos, err = l.dev.NewVector("rotary cosines", cos); err != nil {
 			return err

@@ -302,6 +302,15 @@ func (r *Ring) Range() plan.Range {
 	return plan.Range{First: r.hops[0].rng.First, Last: r.hops[len(r.hops)-1].rng.Last}
 }
 
+// Cuts are the layers of each hop.
+func (r *Ring) Cuts() []plan.Range {
+	var cuts []plan.Range
+	for _, h := range r.hops {
+		cuts = append(cuts, h.rng)
+	}
+	return cuts
+}
+
 // read handles everything one stage sends to the head.
 func (r *Ring) read(ctx context.Context, h *hop) {
 	for {

@@ -16,6 +16,8 @@ import (
 // Stage is a range of layers that serves sessions.
 type Stage interface {
 	Range() plan.Range
+	// Cuts are the parts of the range at whose ends boundaries are reported.
+	Cuts() []plan.Range
 	// Open begins a session. It fails with ErrSessions when all slots are in use.
 	Open(ctx context.Context) (Session, error)
 	Close() error

@@ -3,7 +3,6 @@ package stage
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"dchain/plan"
@@ -13,7 +12,6 @@ import (
 type Recorder struct {
 	mu   sync.Mutex
 	rows map[boundary]uint64
-	cuts map[int]plan.Range // last layer -> the stage's layers
 }
 
 // boundary is a row that left a stage: the stage's last layer and the position.
@@ -31,14 +29,12 @@ func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = map[boundary]uint64{}
-	r.cuts = map[int]plan.Range{}
 }
 
 // Trace records a boundary. It is the callback of engines and rings.
 func (r *Recorder) Trace(b Boundary) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cuts[b.Layers.Last] = b.Layers
 	for i, h := range b.Hashes {
 		r.rows[boundary{b.Layers.Last, b.Pos + i}] = h
 	}
@@ -51,33 +47,24 @@ func (r *Recorder) Rows() int {
 	return len(r.rows)
 }
 
-// firstDifference is the lowest position, and there the lowest layer, at which r and ref differ. A row that only
-// one of them has counts as different, up to position limit (exclusive).
-func (r *Recorder) firstDifference(ref *Recorder, limit int) (boundary, bool) {
+// firstDifference is the lowest position below limit, and there the first of the stages cuts, at which r and ref differ. A row
+// that either of them lacks counts as different.
+func (r *Recorder) firstDifference(ref *Recorder, cuts []plan.Range, limit int) (plan.Range, int, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ref.mu.Lock()
 	defer ref.mu.Unlock()
-	var found []boundary
-	for at, h := range ref.rows {
-		if got, ok := r.rows[at]; at.pos < limit && (!ok || got != h) {
-			found = append(found, at)
+	for pos := range limit {
+		for _, cut := range cuts {
+			at := boundary{cut.Last, pos}
+			got, ok := r.rows[at]
+			want, refOK := ref.rows[at]
+			if !ok || !refOK || got != want {
+				return cut, pos, true
+			}
 		}
 	}
-	for at := range r.rows {
-		if _, ok := ref.rows[at]; at.pos < limit && !ok {
-			found = append(found, at)
-		}
-	}
-	if len(found) == 0 {
-		return boundary{}, false
-	}
-	return slices.MinFunc(found, func(a, b boundary) int {
-		if a.pos != b.pos {
-			return a.pos - b.pos
-		}
-		return a.layer - b.layer
-	}), true
+	return plan.None, 0, false
 }
 
 // Difference is the first place where a split run is not the unsplit run.
@@ -100,26 +87,26 @@ func (d *Difference) Error() string {
 	return fmt.Sprintf("token %d is %d, the unsplit run gives %d; %s", d.Token, d.Got, d.Want, where)
 }
 
-// Run is one recorded generation.
+// Run is a head and the recorder that receives its boundaries.
 type Run struct {
 	Head     *Head
-	Recorder *Recorder // receives the head's boundaries
+	Recorder *Recorder
 }
 
-// Compare generates on the split head and on the unsplit one, whose engine must be cut where the split is, and returns
-// the first difference, or nil when every token id and every boundary hash is the same.
+// Compare generates on the split head and on the unsplit one, which must report a boundary wherever the split does, and
+// returns the first difference, or nil when every token id and every boundary hash is the same.
 func Compare(ctx context.Context, split, unsplit Run, opts GenerateOptions) (*Difference, Result, error) {
 	split.Recorder.Reset()
 	got, err := split.Head.Generate(ctx, opts)
 	if err != nil {
 		return nil, got, fmt.Errorf("split run: %w", err)
 	}
-	diff, err := CompareWith(ctx, got, split.Recorder, unsplit, opts)
+	diff, err := CompareWith(ctx, got, split, unsplit, opts)
 	return diff, got, err
 }
 
-// CompareWith compares a finished split run with a fresh unsplit one.
-func CompareWith(ctx context.Context, got Result, recorded *Recorder, unsplit Run, opts GenerateOptions) (*Difference, error) {
+// CompareWith compares a finished and recorded split run with a fresh unsplit one.
+func CompareWith(ctx context.Context, got Result, split, unsplit Run, opts GenerateOptions) (*Difference, error) {
 	opts.Emit, opts.Text, opts.Stop = nil, nil, nil
 	opts.MaxTokens = max(len(got.IDs), 1)
 	unsplit.Recorder.Reset()
@@ -128,37 +115,26 @@ func CompareWith(ctx context.Context, got Result, recorded *Recorder, unsplit Ru
 		return nil, fmt.Errorf("unsplit run: %w", err)
 	}
 	diff := &Difference{Token: -1, Want: -1, Got: -1, Layers: plan.None}
-	// Positions whose input is the same in both runs: the prompt and all tokens before the first that differs.
-	limit := len(opts.Prompt) + len(want.IDs)
+	// Positions whose input is the same in both runs: the prompt and the tokens before the first that differs. The last
+	// token is picked but not fed back.
+	limit := len(opts.Prompt) + len(want.IDs) - 1
 	for i := range max(len(want.IDs), len(got.IDs)) {
-		w, g := at(want.IDs, i), at(got.IDs, i)
+		w, g := idAt(want.IDs, i), idAt(got.IDs, i)
 		if w != g {
 			diff.Token, diff.Want, diff.Got = i, w, g
 			limit = len(opts.Prompt) + i
 			break
 		}
 	}
-	if b, ok := recorded.firstDifference(unsplit.Recorder, limit); ok {
-		diff.Pos, diff.Layers = b.pos, unsplit.Recorder.layers(b.layer, recorded)
-	} else if diff.Token < 0 {
+	rng, pos, differs := split.Recorder.firstDifference(unsplit.Recorder, split.Head.Cuts(), limit)
+	if !differs && diff.Token < 0 {
 		return nil, nil
 	}
+	diff.Layers, diff.Pos = rng, pos
 	return diff, nil
 }
 
-func (r *Recorder) layers(last int, other *Recorder) plan.Range {
-	r.mu.Lock()
-	rng, ok := r.cuts[last]
-	r.mu.Unlock()
-	if ok {
-		return rng
-	}
-	other.mu.Lock()
-	defer other.mu.Unlock()
-	return other.cuts[last]
-}
-
-func at(ids []int, i int) int {
+func idAt(ids []int, i int) int {
 	if i < len(ids) {
 		return ids[i]
 	}

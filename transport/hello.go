@@ -47,6 +47,7 @@ type Hello struct {
 	MemoryBytes   uint64  // memory the sender offers for weights and cache
 	ProbeHash     [32]byte
 	TokenizerHash [32]byte
+	Watch         bool // a stage that wants to be told the tokens
 }
 
 func (*Hello) Kind() Kind { return KindHello }
@@ -75,6 +76,7 @@ func (h *Hello) encode(e *encoder) {
 	e.u64(h.MemoryBytes)
 	e.raw(h.ProbeHash[:])
 	e.raw(h.TokenizerHash[:])
+	e.flag(h.Watch)
 }
 
 func (h *Hello) decode(d *decoder) {
@@ -101,6 +103,7 @@ func (h *Hello) decode(d *decoder) {
 	h.MemoryBytes = d.u64("MemoryBytes")
 	d.raw("ProbeHash", h.ProbeHash[:])
 	d.raw("TokenizerHash", h.TokenizerHash[:])
+	h.Watch = d.flag("Watch")
 }
 
 // Assignment is the head's order to a stage: which layers of which model, and where the results go. It carries no weights.

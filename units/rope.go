@@ -93,10 +93,10 @@ func sincos64(x float64) (sin, cos float64) {
 	// Both series in Horner form: |r| <= pi/4, so the last terms are below 1e-17.
 	s, c := 0.0, 0.0
 	for i := 17; i >= 3; i -= 2 {
-		s = float64(r2/float64(i*(i-1))) * (s - 1)
+		s = float64(r2/float64(i*(i-1))) * (-1 - s)
 	}
 	for i := 18; i >= 2; i -= 2 {
-		c = float64(r2/float64(i*(i-1))) * (c - 1)
+		c = float64(r2/float64(i*(i-1))) * (-1 - c)
 	}
 	s = r + float64(r*s)
 	c = 1 + c
