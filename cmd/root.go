@@ -1,0 +1,101 @@
+// Package cmd is the command line: one file per subcommand, and the only package that prints or decides exit codes.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what every subcommand needs from the process.
+type app struct {
+	builtin fs.FS // the embedded model
+	in      io.Reader
+	ui      *ui
+}
+
+// Main runs the command line and returns the exit code. builtin is the folder of the embedded model.
+func Main(builtin fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{builtin: builtin, in: stdin, ui: newUI(stdout, stderr)}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		a.ui.fail(err)
+	}
+	return exitCode(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dchain",
+		Short: "Run one language model split over several machines, bit for bit the unsplit answer",
+		Long: `dchain runs one language model split over machines you can SSH to. Each machine serves a range of layers, read by
+byte range from an unmodified Hugging Face repository; activations pass from stage to stage over QUIC and return to the
+head, which picks the token. The answer is the unsplit answer, to the bit, and diff-check proves it.
+
+MODEL is org/name[@revision] on the hub, a folder in hub layout, builtin (the default), or synthetic:NAME.`,
+		Example: `  dchain generate --spawn 2 "Once upon a time"
+  dchain serve-stage --model Qwen/Qwen2.5-0.5B-Instruct --layers 12-23 --listen :7400
+  dchain inspect Qwen/Qwen2.5-0.5B-Instruct --layers 0-11`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			err := usageError("unknown command %q", args[0])
+			c.SuggestionsMinimumDistance = 2
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				return err.hint("did you mean %s?", strings.Join(near, " or "))
+			}
+			return err.hint("dchain --help lists the commands")
+		},
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError("%w", err).hint("%s --help lists the flags", c.CommandPath())
+	})
+	root.AddCommand(a.inspectCommand(), a.planCommand(), a.tokenizeCommand(), a.versionCommand())
+	return root
+}
+
+// atMost refuses more than n arguments; usage names them.
+func atMost(n int, usage string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) <= n {
+			return nil
+		}
+		return usageError("%s takes %s, not %d arguments", c.Name(), usage, len(args)).hint("quote text that contains spaces")
+	}
+}
+
+// firstArg is the first argument, or "".
+func firstArg(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// readAll reads standard input to its end.
+func (a *app) readAll() ([]byte, error) {
+	if a.in == nil {
+		return nil, errors.New("reading standard input: there is none")
+	}
+	return io.ReadAll(a.in)
+}

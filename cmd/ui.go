@@ -1,0 +1,201 @@
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// ui draws. Nothing else in the program prints.
+//
+// stdout is data: tables, text, JSON. stderr is talk: notes, progress, errors as one line "dchain: ..." and lines
+// "hint: ..." below it. Bars are drawn only when stderr is a terminal; otherwise progress is plain lines.
+type ui struct {
+	out io.Writer
+
+	mu       sync.Mutex // guards err, written from progress callbacks too
+	err      io.Writer
+	terminal bool // err is a terminal
+}
+
+func newUI(stdout, stderr io.Writer) *ui {
+	u := &ui{out: stdout, err: stderr}
+	if f, ok := stderr.(*os.File); ok {
+		u.terminal = term.IsTerminal(int(f.Fd()))
+	}
+	return u
+}
+
+// printf writes data.
+func (u *ui) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(u.out, format, args...)
+	return err
+}
+
+// json writes a value as indented JSON.
+func (u *ui) json(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// jsonLine writes a value as one line of JSON.
+func (u *ui) jsonLine(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// note writes a line of talk.
+func (u *ui) note(format string, args ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	fmt.Fprintln(u.err, oneLine(fmt.Sprintf(format, args...)))
+}
+
+// fail reports the error that ends the command.
+func (u *ui) fail(err error) {
+	u.note("dchain: %s", message(err))
+	for _, h := range hints(err) {
+		u.note("hint: %s", h)
+	}
+}
+
+func message(err error) string {
+	if exitCode(err) == exitInterrupted {
+		return "interrupted"
+	}
+	return err.Error()
+}
+
+// oneLine keeps text from a file or a peer from breaking the line or steering the terminal.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return utf8.RuneError
+		}
+		return r
+	}, strings.TrimSpace(s))
+}
+
+// table writes aligned columns. A header that starts with ">" aligns its column to the right. Without rows, nothing.
+func (u *ui) table(header []string, rows [][]string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	width := make([]int, len(header))
+	right := make([]bool, len(header))
+	names := make([]string, len(header))
+	for i, h := range header {
+		names[i], right[i] = strings.CutPrefix(h, ">")
+	}
+	all := append([][]string{names}, rows...)
+	for _, row := range all {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range all {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if right[i] {
+				line.WriteString(pad + cell)
+			} else {
+				line.WriteString(cell + pad)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(u.out, b.String())
+	return err
+}
+
+// pairs writes a two-column list of names and values; pairs without a value are left out.
+func (u *ui) pairs(kv [][2]string) error {
+	width := 0
+	for _, p := range kv {
+		width = max(width, utf8.RuneCountInString(p[0]))
+	}
+	var b strings.Builder
+	for _, p := range kv {
+		if p[1] != "" {
+			fmt.Fprintf(&b, "%-*s  %s\n", width, p[0], p[1])
+		}
+	}
+	_, err := io.WriteString(u.out, b.String())
+	return err
+}
+
+// progress shows how far a transfer of total bytes is. Its methods are safe for concurrent use.
+type progress struct {
+	ui    *ui
+	what  string
+	total int64
+
+	mu    sync.Mutex
+	done  int64
+	bar   *progressbar.ProgressBar // nil when stderr is not a terminal
+	spoke time.Time                // last plain line
+	ended bool
+}
+
+// plainInterval is the least time between two plain lines of progress.
+const plainInterval = 5 * time.Second
+
+// progress begins to show a transfer.
+func (u *ui) progress(what string, total int64) *progress {
+	p := &progress{ui: u, what: what, total: total, spoke: time.Now()}
+	if u.terminal {
+		p.bar = progressbar.NewOptions64(max(total, 1),
+			progressbar.OptionSetWriter(u.err), progressbar.OptionSetDescription(what),
+			progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetTheme(progressbar.ThemeASCII), progressbar.OptionClearOnFinish())
+	}
+	return p
+}
+
+// add reports n more bytes.
+func (p *progress) add(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	p.done += n
+	if p.bar != nil {
+		p.bar.Add64(n)
+		return
+	}
+	if now := time.Now(); now.Sub(p.spoke) >= plainInterval && p.total > 0 {
+		p.spoke = now
+		p.ui.note("%s: %d%%", p.what, 100*p.done/p.total)
+	}
+}
+
+// end removes the bar.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended && p.bar != nil {
+		p.bar.Finish()
+	}
+	p.ended = true
+}
