@@ -1,0 +1,228 @@
+package unitstest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"dchain/units"
+)
+
+// bench builds programs on a device and keeps what the reference needs to interpret them too.
+type bench struct {
+	t       *testing.T
+	dev     units.Device
+	rng     *rand.Rand
+	linears map[units.Linear][]weights
+	vectors map[units.Vector][]f32
+	prog    units.Program
+}
+
+func newBench(t *testing.T, dev units.Device, seed uint64) *bench {
+	return &bench{t: t, dev: dev, rng: rand.New(rand.NewPCG(seed, 77)),
+		linears: map[units.Linear][]weights{}, vectors: map[units.Vector][]f32{}}
+}
+
+// linear loads an n x k matrix, in pieces of uneven size.
+func (b *bench) linear(n, k int, mode units.WeightMode, w []f32) units.Linear {
+	b.t.Helper()
+	l, err := b.dev.NewLinear(fmt.Sprintf("w%dx%d", n, k), n, k, mode)
+	b.must(err)
+	for first := 0; first < n; {
+		count := min(n-first, 1+b.rng.IntN(n))
+		b.must(l.PutRows(first, w[first*k:(first+count)*k]))
+		first += count
+	}
+	b.must(l.Finish())
+	for i := range n {
+		b.linears[l] = append(b.linears[l], quantiseWeights(w[i*k:(i+1)*k], mode))
+	}
+	return l
+}
+
+func (b *bench) vector(v []f32) units.Vector {
+	b.t.Helper()
+	h, err := b.dev.NewVector("v", v)
+	b.must(err)
+	for _, x := range v {
+		b.vectors[h] = append(b.vectors[h], flush(x))
+	}
+	return h
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) normal(n int, scale float64) []f32 {
+	v := make([]f32, n)
+	for i := range v {
+		v[i] = f32(b.rng.NormFloat64() * scale)
+	}
+	return v
+}
+
+// buf declares a buffer.
+func (b *bench) buf(kind units.BufKind, width int) units.Buf {
+	b.prog.Bufs = append(b.prog.Bufs, units.BufSpec{Kind: kind, Width: width})
+	return units.Buf(len(b.prog.Bufs) - 1)
+}
+
+func (b *bench) op(op units.Op) { b.prog.Ops = append(b.prog.Ops, op) }
+
+// project adds a quantisation of a and a linear operation.
+func (b *bench) project(a units.Buf, n int, mode units.WeightMode, scale float64) units.Buf {
+	k := b.prog.Bufs[a].Width
+	q, dst := b.buf(units.Limbs, k), b.buf(units.F32, n)
+	b.op(units.Op{Kind: units.OpQuantize, Dst: q, A: a, B: units.None})
+	b.op(units.Op{Kind: units.OpLinear, Dst: dst, A: q, B: units.None, Linear: b.linear(n, k, mode, b.normal(n*k, scale))})
+	return dst
+}
+
+// position names a cached row.
+type position struct{ layer, slot, pos, head int }
+
+type cached struct{ k, v map[position]qrow }
+
+func newCached() *cached { return &cached{map[position]qrow{}, map[position]qrow{}} }
+
+// reference interprets the program for a batch, operation by operation.
+func (b *bench) reference(kv *cached, rows []units.Row, in []f32) []f32 {
+	bufs := make([]map[units.Buf][]f32, len(rows))
+	limbs := make([]map[units.Buf]qrow, len(rows))
+	w := b.prog.Bufs[b.prog.In].Width
+	for r := range rows {
+		bufs[r] = map[units.Buf][]f32{b.prog.In: append([]f32(nil), in[r*w:(r+1)*w]...)}
+		limbs[r] = map[units.Buf]qrow{}
+	}
+	for _, op := range b.prog.Ops {
+		for r, row := range rows {
+			b.step(op, kv, row, bufs[r], limbs[r])
+		}
+	}
+	var out []f32
+	for r := range rows {
+		out = append(out, bufs[r][b.prog.Out]...)
+	}
+	return out
+}
+
+func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f32, limbs map[units.Buf]qrow) {
+	a := f[op.A]
+	switch op.Kind {
+	case units.OpNorm:
+		var y []f32
+		k := len(a) / op.Groups
+		for g := range op.Groups {
+			y = append(y, norm(op.Norm, a[g*k:(g+1)*k], b.vectors[op.Weight], b.vectors[op.Bias], op.Eps)...)
+		}
+		f[op.Dst] = y
+	case units.OpQuantize:
+		limbs[op.Dst] = quantise(a, true)
+	case units.OpLinear:
+		var y []f32
+		for n, w := range b.linears[op.Linear] {
+			bias := f32(0)
+			if op.Bias != nil {
+				bias = b.vectors[op.Bias][n]
+			}
+			y = append(y, linear(limbs[op.A], w, bias, op.Bias != nil))
+		}
+		f[op.Dst] = y
+	case units.OpRope:
+		half := op.RotaryDim / 2
+		at := row.Pos * half
+		rope(f[op.Dst], op, b.vectors[op.Cos][at:at+half], b.vectors[op.Sin][at:at+half])
+	case units.OpStoreKV:
+		spec := b.prog.Cache.Spec()
+		for h := range spec.KVHeads {
+			p := position{op.CacheLayer, row.Slot, row.Pos, h}
+			kv.k[p] = quantise(a[h*spec.HeadDim:(h+1)*spec.HeadDim], false)
+			kv.v[p] = quantise(f[op.B][h*spec.HeadDim:(h+1)*spec.HeadDim], false)
+		}
+	case units.OpAttend:
+		var y []f32
+		for h := range op.Heads {
+			var k, v []qrow
+			for p := range row.Pos + 1 {
+				at := position{op.CacheLayer, row.Slot, p, h / (op.Heads / op.KVHeads)}
+				k, v = append(k, kv.k[at]), append(v, kv.v[at])
+			}
+			y = append(y, attend(a[h*op.HeadDim:(h+1)*op.HeadDim], k, v, op.Scale, op.Window)...)
+		}
+		f[op.Dst] = y
+	case units.OpAct, units.OpAdd, units.OpScale:
+		y := make([]f32, len(a))
+		for i, x := range a {
+			switch {
+			case op.Kind == units.OpAdd:
+				y[i] = flush(x + f[op.B][i])
+			case op.Kind == units.OpScale:
+				y[i] = flush(x * op.Scale)
+			case op.B >= 0:
+				y[i] = flush(activate(op.Act, x) * f[op.B][i])
+			default:
+				y[i] = activate(op.Act, x)
+			}
+		}
+		f[op.Dst] = y
+	default:
+		panic("unitstest: no reference for " + op.Kind.String())
+	}
+}
+
+// compile compiles the program as it stands.
+func (b *bench) compile() units.Executable {
+	b.t.Helper()
+	e, err := b.dev.Compile(b.prog)
+	b.must(err)
+	return e
+}
+
+// run executes a batch.
+func (b *bench) run(e units.Executable, rows []units.Row, in []f32) []f32 {
+	b.t.Helper()
+	out := make([]f32, len(rows)*b.prog.Bufs[b.prog.Out].Width)
+	b.must(e.Run(rows, in, out))
+	return out
+}
+
+// everyBuffer compares the device with the reference on each float32 buffer of the program in turn.
+func (b *bench) everyBuffer(rows []units.Row, in []f32) {
+	b.t.Helper()
+	for buf, spec := range b.prog.Bufs {
+		if spec.Kind != units.F32 {
+			continue
+		}
+		b.prog.Out = units.Buf(buf)
+		got := b.run(b.compile(), rows, in)
+		same(b.t, fmt.Sprintf("buffer %d", buf), got, b.reference(newCached(), rows, in), spec.Width)
+	}
+}
+
+// same reports the first value that differs by a bit.
+func same(t *testing.T, what string, got, want []f32, width int) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("%s: row %d column %d is %v (%08x), want %v (%08x)", what, i/width, i%width,
+				got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+		}
+	}
+}
+
+// positions is a batch of n consecutive positions of a slot.
+func positions(slot, first, n int) []units.Row {
+	rows := make([]units.Row, n)
+	for i := range rows {
+		rows[i] = units.Row{Slot: slot, Pos: first + i}
+	}
+	return rows
+}
