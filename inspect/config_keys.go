@@ -66,7 +66,11 @@ func biasKey(roles ...Role) key {
 			return fmt.Errorf("want true or false, have %s", clip(v))
 		}
 		for _, role := range roles {
-			d.bias[role] = on
+			if on {
+				d.bias[role] = true
+			} else {
+				delete(d.bias, role)
+			}
 		}
 		return nil
 	}}

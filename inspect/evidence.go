@@ -28,15 +28,25 @@ func (d *draft) decide(ix *Index) error {
 	}
 	s.biased = make(map[Role]bool)
 	for role := range s.names {
-		_, s.biased[role] = ix.Tensors[s.Tensor(role, 0)+".bias"]
+		if _, ok := ix.Tensors[s.Tensor(role, 0)+".bias"]; ok && d.mayBias(role) {
+			s.biased[role] = true
+		}
 	}
 	s.Bias = d.anyLinearBias()
 	return d.check(ix)
 }
 
+// mayBias says where a bias has a meaning; elsewhere a tensor of that name is one that is not understood.
+func (d *draft) mayBias(role Role) bool {
+	if d.Norm == normLN && (role == RoleAttnNorm || role == RoleMLPNorm || role == RoleFinalNorm) {
+		return true
+	}
+	return isLinear(role)
+}
+
 func (d *draft) anyLinearBias() bool {
-	for role, has := range d.biased {
-		if has && isLinear(role) {
+	for role := range d.biased {
+		if isLinear(role) {
 			return true
 		}
 	}

@@ -45,8 +45,8 @@ type Spec struct {
 	BOS []int `json:"bos,omitempty"`
 	EOS []int `json:"eos,omitempty"` // every id that ends a sequence, generation_config.json included
 
-	names  names // the family's tensor naming
-	biased map[Role]bool
+	names  names         // the family's tensor naming
+	biased map[Role]bool // roles with a bias; no entry is false
 }
 
 // Role is the part a tensor plays in the model.
