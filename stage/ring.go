@@ -163,7 +163,7 @@ type Ring struct {
 	nextSeq  int32
 	err      error         // first failure; the ring is dead
 	down     chan struct{} // closed by fail
-	readers  sync.WaitGroup
+	workers  sync.WaitGroup
 	cancel   context.CancelFunc
 }
 
@@ -202,7 +202,7 @@ func NewRing(ctx context.Context, peers []*Peer, ranges []plan.Range, opts RingO
 		return nil, err
 	}
 	for _, h := range r.hops {
-		r.readers.Go(func() { r.read(run, h) })
+		r.workers.Go(func() { r.read(run, h) })
 	}
 	if err := r.probe(ctx); err != nil {
 		r.Close()
@@ -408,7 +408,7 @@ func (r *Ring) lastGood() int {
 	return last
 }
 
-// fail ends the ring: every session fails with err.
+// fail ends the ring: every session fails with err, and the links are closed so that the stages free theirs.
 func (r *Ring) fail(err error) {
 	r.mu.Lock()
 	if r.err != nil {
@@ -425,17 +425,24 @@ func (r *Ring) fail(err error) {
 	for _, s := range sessions {
 		s.fail(err)
 	}
+	r.cancel()
+	for _, h := range r.hops {
+		r.workers.Go(func() { h.peer.link.Close(nil) })
+	}
 }
 
 // Close ends all sessions and links.
 func (r *Ring) Close() error {
 	r.fail(errRingClosed)
-	r.cancel()
-	for _, h := range r.hops {
-		h.peer.link.Close(nil)
-	}
-	r.readers.Wait()
+	r.workers.Wait()
 	return nil
 }
 
 var errRingClosed = errors.New("the ring is closed")
+
+// SessionsOpen counts the sessions not yet closed.
+func (r *Ring) SessionsOpen() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sessions)
+}

@@ -309,3 +309,10 @@ func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *tran
 		m.activation(act)
 	}
 }
+
+// Rings counts the rings the server is part of.
+func (s *Server) Rings() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.rings)
+}
