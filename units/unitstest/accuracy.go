@@ -162,6 +162,30 @@ func testLongAttention(t *testing.T, dev units.Device) {
 	same(t, "prefill against decode", prefill[(tail-1)*hd:], decode, hd)
 }
 
+// testFaintAttention lowers the weights from block to block by 2^-10, down to those that count as zero, and gives each
+// block channels of its own, so that the least significant bits of a block's sum are seen.
+func testFaintAttention(t *testing.T, dev units.Device) {
+	const hd, n = 8, 320
+	b := newBench(t, dev, 14)
+	attention, _ := qkvPrograms(b, 1, hd, n, 1)
+	x := make([]f32, n*3*hd)
+	for j := range n {
+		q, k, v := x[j*3*hd:][:hd], x[(j*3+1)*hd:][:hd], x[(j*3+2)*hd:][:hd]
+		q[0] = 1
+		k[0] = -f32((float64(j/64)*9.8 + 3*b.rng.Float64()) * math.Ln2)
+		for d := range hd {
+			if d == j/64 || (d > 4 && b.rng.IntN(20) == 0) {
+				v[d] = f32(b.rng.NormFloat64())
+			}
+		}
+		if j == 0 {
+			k[0] = 0
+		}
+	}
+	rows := positions(0, 0, n)
+	same(t, "faint", b.run(attention, rows, x), b.reference(newCached(), rows, x), hd)
+}
+
 func testAttentionAccuracy(t *testing.T, dev units.Device) {
 	const heads, hd, n = 3, 32, 150
 	b := newBench(t, dev, 12)

@@ -36,6 +36,12 @@ var patterns = []pattern{
 	{"just over", func(_ *rand.Rand, x []f32) {
 		each(x, func(i int) float64 { return 32639.5 + float64(i%3)/128 })
 	}},
+	{"wide, largest", func(rng *rand.Rand, x []f32) {
+		// the largest value below the next exponent: 8355711.5 with three limbs, which would round up
+		each(x, func(int) float64 { return rng.NormFloat64() })
+		x[len(x)/2] = 32639.5 - 1.0/512
+		x[0] = -x[len(x)/2]
+	}},
 	{"ties", func(rng *rand.Rand, x []f32) {
 		each(x, func(int) float64 { return float64(rng.IntN(4000)) + 0.5 })
 		x[0] = 16384

@@ -20,7 +20,7 @@ func Run(t *testing.T, newDevice func() units.Device) {
 	}{
 		{"linear", testLinear}, {"elementwise", testElementwise}, {"norm", testNorm}, {"rope", testRope},
 		{"attend", testAttend}, {"window", testWindow}, {"layer", testLayer}, {"chunks", testChunks},
-		{"sessions", testSessions}, {"outlier row", testOutlier}, {"long attention", testLongAttention},
+		{"sessions", testSessions}, {"outlier row", testOutlier}, {"long attention", testLongAttention}, {"faint attention", testFaintAttention},
 		{"linear accuracy", testLinearAccuracy}, {"attention accuracy", testAttentionAccuracy},
 		{"not finite", testNotFinite}, {"bad rows", testBadRows}, {"bad programs", testBadPrograms},
 		{"loading", testLoading},
@@ -49,7 +49,7 @@ func testLinear(t *testing.T, dev units.Device) {
 				w := b.normal(n*k, 0.05)
 				for r := range n { // some rows of special weights
 					row := w[r*k : (r+1)*k]
-					switch r % 7 {
+					switch r % 8 {
 					case 1:
 						each(row, func(int) float64 { return -0.75 })
 					case 2:
@@ -58,6 +58,10 @@ func testLinear(t *testing.T, dev units.Device) {
 						each(row, func(int) float64 { return math.Ldexp(b.rng.NormFloat64(), -49) })
 					case 4:
 						row[0] = 1000
+					case 5:
+						each(row, func(int) float64 { return math.Ldexp(1.5-b.rng.Float64(), -50) })
+					case 6:
+						each(row, func(int) float64 { return math.Ldexp(b.rng.Float64(), -50) })
 					}
 				}
 				l := b.linear(n, k, mode, w)
