@@ -59,6 +59,12 @@ func (p *Peer) Range() plan.Range {
 	return plan.Range{First: int(p.Hello.First), Last: int(p.Hello.Last)}
 }
 
+// Fingerprint is that of the key the stage has proven to hold.
+func (p *Peer) Fingerprint() string { return transport.Fingerprint(p.link.Peer()) }
+
+// RTT is the round-trip time measured on the link, 0 before the first measurement.
+func (p *Peer) RTT() time.Duration { return p.link.RTT() }
+
 // DialPeers connects to every peer at once and exchanges hellos. On an error all links are closed.
 func DialPeers(ctx context.Context, opts RingOptions) ([]*Peer, error) {
 	peers := make([]*Peer, len(opts.Peers))
