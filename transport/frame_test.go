@@ -170,15 +170,15 @@ func TestMarshalRefuses(t *testing.T) {
 		"no hidden state":        &transport.Activation{},
 		"too many rows":          &transport.Receipt{Hashes: make([]uint64, transport.MaxReceiptRows+1)},
 		"no fault code":          &transport.Fault{},
-		"activation too long":    transport.NewActivation(transport.MaxFrame/4 - 5),
+		"activation too long":    &transport.Activation{Hidden: make([]float32, transport.MaxFrame/4-5)},
 	} {
 		if b, err := transport.Marshal(f); !errors.Is(err, transport.ErrFrame) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
 	}
 	for name, f := range map[string]transport.Frame{
-		"most rows":          &transport.Receipt{Hashes: make([]uint64, transport.MaxReceiptRows)},
-		"longest activation": transport.NewActivation(transport.MaxFrame/4 - 6),
+		"most rows":    &transport.Receipt{Hashes: make([]uint64, transport.MaxReceiptRows)},
+		"longest text": &transport.Token{Text: long[:transport.MaxControl-18]},
 	} {
 		b, err := transport.Marshal(f)
 		if err != nil {

@@ -219,8 +219,12 @@ func (l *Link) waiting(err error) error {
 // peerFinished handles the end of the peer's frames: it answers with the end of ours, upon which the peer, now sure that
 // all was read, ends the connection and gives its reason.
 func (l *Link) peerFinished() error {
-	cut := l.recv.n > 0
-	l.finish()
+	if l.recv.n > 0 {
+		l.conn.CloseWithError(CloseProtocol, "ended in the middle of a frame")
+		return &ClosedError{Addr: l.addr, Code: CloseProtocol, Reason: "it ended in the middle of a frame",
+			Err: fmt.Errorf("%w: cut short", ErrFrame)}
+	}
+	l.finish(time.Now().Add(closeLinger))
 	timer := time.NewTimer(2 * closeLinger)
 	defer timer.Stop()
 	select {
@@ -230,16 +234,12 @@ func (l *Link) peerFinished() error {
 		l.conn.CloseWithError(CloseNormal, "")
 		return &ClosedError{Addr: l.addr, Remote: true, Err: io.EOF}
 	}
-	if cut {
-		return &ClosedError{Addr: l.addr, Remote: true, Code: CloseFailed, Reason: "it ended in the middle of a frame",
-			Err: fmt.Errorf("%w: cut short", ErrFrame)}
-	}
 	return l.Err()
 }
 
-// finish ends our side of the stream after what is being sent.
-func (l *Link) finish() {
-	l.stream.SetWriteDeadline(time.Now().Add(closeLinger))
+// finish ends our side of the stream, after what is being sent if that is done by the deadline.
+func (l *Link) finish(deadline time.Time) {
+	l.stream.SetWriteDeadline(deadline)
 	l.send.Lock()
 	defer l.send.Unlock()
 	l.stream.Close()
@@ -276,10 +276,11 @@ func (l *Link) Close(reason error) error {
 
 // drain sends the end of our frames and waits for the end of the peer's.
 func (l *Link) drain() {
-	l.finish()
+	deadline := time.Now().Add(closeLinger)
+	l.finish(deadline)
 	l.recv.Lock()
 	defer l.recv.Unlock()
-	l.stream.SetReadDeadline(time.Now().Add(closeLinger))
+	l.stream.SetReadDeadline(deadline)
 	io.Copy(io.Discard, l.stream)
 }
 

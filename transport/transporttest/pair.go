@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,13 +72,21 @@ func Connect(t testing.TB, l *transport.Listener, addr transport.PeerAddr, id *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { dialled.Close(nil) })
 	r := <-in
 	if r.err != nil {
+		dialled.Close(nil)
 		t.Fatal(r.err)
 	}
-	t.Cleanup(func() { r.link.Close(nil) })
+	t.Cleanup(func() { CloseBoth(dialled, r.link) })
 	return dialled, r.link
+}
+
+// CloseBoth closes the two ends of a link. Close of one end waits a while for the other, so they are closed together.
+func CloseBoth(a, b *transport.Link) {
+	var wg sync.WaitGroup
+	wg.Go(func() { a.Close(nil) })
+	wg.Go(func() { b.Close(nil) })
+	wg.Wait()
 }
 
 // Pair returns the two ends of a link over loopback between throwaway identities.
