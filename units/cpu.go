@@ -30,8 +30,8 @@ func (o CPUOptions) validate() error {
 	return nil
 }
 
-// cpu is the reference device: it interprets programs.
-type cpu struct {
+// cpuDevice is the reference device: it interprets programs.
+type cpuDevice struct {
 	kern       *kernels
 	threads    int
 	auditEvery int
@@ -53,7 +53,7 @@ func NewCPU(o CPUOptions) (Device, error) {
 	return d, nil
 }
 
-func newCPU(o CPUOptions, kern *kernels) (*cpu, error) {
+func newCPU(o CPUOptions, kern *kernels) (*cpuDevice, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func newCPU(o CPUOptions, kern *kernels) (*cpu, error) {
 	if threads == 0 {
 		threads = min(physicalCores(), runtime.GOMAXPROCS(0))
 	}
-	return &cpu{kern: kern, threads: threads, auditEvery: o.AuditEvery, pool: newPool(threads)}, nil
+	return &cpuDevice{kern: kern, threads: threads, auditEvery: o.AuditEvery, pool: newPool(threads)}, nil
 }
 
 // physicalCores counts the cores of this machine, not their hardware threads, as far as the system tells.
@@ -81,9 +81,9 @@ func physicalCores() int {
 	return min(len(seen), runtime.NumCPU())
 }
 
-func (d *cpu) Name() string { return fmt.Sprintf("cpu (%s, %d threads)", d.kern.name, d.threads) }
+func (d *cpuDevice) Name() string { return fmt.Sprintf("cpu (%s, %d threads)", d.kern.name, d.threads) }
 
-func (d *cpu) Close() error {
+func (d *cpuDevice) Close() error {
 	if d.closed.Swap(true) {
 		return errors.New("closing the cpu device: closed already")
 	}
@@ -93,13 +93,13 @@ func (d *cpu) Close() error {
 
 // cpuVector is a parameter in memory.
 type cpuVector struct {
-	dev *cpu
+	dev *cpuDevice
 	v   []float32
 }
 
 func (v *cpuVector) Len() int { return len(v.v) }
 
-func (d *cpu) NewVector(name string, v []float32) (Vector, error) {
+func (d *cpuDevice) NewVector(name string, v []float32) (Vector, error) {
 	if i := notFinite(v); i >= 0 {
 		return nil, fmt.Errorf("loading %q: value %d is %v", name, i, v[i])
 	}

@@ -13,7 +13,7 @@ const blockPositions = 64
 // so that scores and weighted sums are panel products. Bytes are the limb + 128. What lies beyond the positions written
 // is never multiplied by anything but zero.
 type cpuCache struct {
-	dev    *cpu
+	dev    *cpuDevice
 	spec   CacheSpec
 	hd     int // head dimension, padded to whole panels
 	blocks int // per slot
@@ -21,7 +21,7 @@ type cpuCache struct {
 	exps   []int16 // per block: 64 of K, 64 of V
 }
 
-func (d *cpu) NewCache(spec CacheSpec) (Cache, error) {
+func (d *cpuDevice) NewCache(spec CacheSpec) (Cache, error) {
 	for _, v := range []int{spec.Layers, spec.Slots, spec.Context, spec.KVHeads, spec.HeadDim} {
 		if v < 1 || v > 1<<24 {
 			return nil, fmt.Errorf("reserving the kv cache: %+v: every size must be at least 1", spec)

@@ -8,7 +8,7 @@ import (
 
 // checker validates a program against the device (cpu.Compile).
 type checker struct {
-	dev     *cpu
+	dev     *cpuDevice
 	p       *Program
 	written []bool
 }

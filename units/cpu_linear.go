@@ -8,7 +8,7 @@ import (
 // cpuLinear is a weight matrix in panels (see panelRows): for each panel of 16 output rows the first weight limb
 // [K/4][16][4], then the second if there is one. Rows beyond n are zero.
 type cpuLinear struct {
-	dev    *cpu
+	dev    *cpuDevice
 	name   string
 	n, k   int
 	mode   WeightMode
@@ -19,7 +19,7 @@ type cpuLinear struct {
 	sealed atomic.Bool
 }
 
-func (d *cpu) NewLinear(name string, n, k int, mode WeightMode) (Linear, error) {
+func (d *cpuDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear, error) {
 	if n < 1 || k < 1 || k > maxK {
 		return nil, fmt.Errorf("reserving %q: shape %d x %d, want at least 1 row and 1 to %d columns", name, n, k, maxK)
 	}

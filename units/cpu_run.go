@@ -67,7 +67,7 @@ func newState(p *Program, kern *kernels) *state {
 
 // cpuExecutable interprets a program.
 type cpuExecutable struct {
-	dev     *cpu
+	dev     *cpuDevice
 	prog    Program
 	st      *state
 	steps   []step
@@ -84,7 +84,7 @@ type step struct {
 	group *linearGroup
 }
 
-func (d *cpu) Compile(p Program) (Executable, error) {
+func (d *cpuDevice) Compile(p Program) (Executable, error) {
 	p.Bufs = append([]BufSpec(nil), p.Bufs...)
 	p.Ops = append([]Op(nil), p.Ops...)
 	if err := (&checker{dev: d, p: &p}).check(); err != nil {
