@@ -13,6 +13,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"dchain/plan"
 )
 
 // ui draws. Nothing else in the program prints.
@@ -54,6 +56,12 @@ func (u *ui) jsonLine(v any) error {
 	enc := json.NewEncoder(u.out)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// text writes generated text as it comes.
+func (u *ui) text(s string) error {
+	_, err := io.WriteString(u.out, s)
+	return err
 }
 
 // note writes a line of talk.
@@ -144,15 +152,14 @@ func (u *ui) pairs(kv [][2]string) error {
 	return err
 }
 
-// progress shows how far a transfer of total bytes is. Its methods are safe for concurrent use.
+// progress shows how far a load of bytes is. Its methods are safe for concurrent use.
 type progress struct {
-	ui    *ui
-	what  string
-	total int64
+	ui   *ui
+	what string
 
 	mu    sync.Mutex
 	done  int64
-	bar   *progressbar.ProgressBar // nil when stderr is not a terminal
+	bar   *progressbar.ProgressBar // nil before the total is known, and when stderr is not a terminal
 	spoke time.Time                // last plain line
 	ended bool
 }
@@ -160,34 +167,38 @@ type progress struct {
 // plainInterval is the least time between two plain lines of progress.
 const plainInterval = 5 * time.Second
 
-// progress begins to show a transfer.
-func (u *ui) progress(what string, total int64) *progress {
-	p := &progress{ui: u, what: what, total: total, spoke: time.Now()}
-	if u.terminal {
-		p.bar = progressbar.NewOptions64(max(total, 1),
-			progressbar.OptionSetWriter(u.err), progressbar.OptionSetDescription(what),
-			progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionSetTheme(progressbar.ThemeASCII), progressbar.OptionClearOnFinish())
-	}
-	return p
+// progress begins to show a load. Nothing is drawn before there is some.
+func (u *ui) progress(what string) *progress {
+	return &progress{ui: u, what: what, spoke: time.Now()}
 }
 
-// add reports n more bytes.
-func (p *progress) add(n int64) {
+// of reports that n more bytes of total were loaded.
+func (p *progress) of(n, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended {
+	if p.ended || total <= 0 {
 		return
 	}
 	p.done += n
-	if p.bar != nil {
-		p.bar.Add64(n)
+	if p.ui.terminal {
+		p.draw(n, total)
 		return
 	}
-	if now := time.Now(); now.Sub(p.spoke) >= plainInterval && p.total > 0 {
+	if now := time.Now(); now.Sub(p.spoke) >= plainInterval {
 		p.spoke = now
-		p.ui.note("%s: %d%%", p.what, 100*p.done/p.total)
+		p.ui.note("%s: %d%% of %s", p.what, 100*p.done/total, plan.Bytes(total))
 	}
+}
+
+// draw needs the lock.
+func (p *progress) draw(n, total int64) {
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(p.ui.err), progressbar.OptionSetDescription(p.what),
+			progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetTheme(progressbar.ThemeASCII), progressbar.OptionClearOnFinish())
+	}
+	p.bar.Add64(n)
 }
 
 // end removes the bar.

@@ -83,21 +83,21 @@ func TestTable(t *testing.T) {
 func TestProgressWithoutTerminal(t *testing.T) {
 	var stderr bytes.Buffer
 	u := newUI(&bytes.Buffer{}, &stderr)
-	p := u.progress("loading", 100)
+	p := u.progress("loading")
 	for range 10 {
-		p.add(10)
+		p.of(10, 100)
 	}
 	p.end()
-	p.add(10)
+	p.of(10, 100)
 	p.end()
 	if stderr.Len() > 0 {
-		t.Errorf("a quick transfer wrote %q", stderr.String())
+		t.Errorf("a quick load wrote %q", stderr.String())
 	}
-	p = u.progress("loading", 200)
+	p = u.progress("loading")
 	p.spoke = p.spoke.Add(-plainInterval)
-	p.add(50)
-	if got := stderr.String(); got != "loading: 25%\n" {
-		t.Errorf("a slow transfer wrote %q", got)
+	p.of(50<<10, 200<<10)
+	if got := stderr.String(); got != "loading: 25% of 200 KiB\n" {
+		t.Errorf("a slow load wrote %q", got)
 	}
 }
 

@@ -1,0 +1,136 @@
+package cmd
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dchain/plan"
+	"dchain/stage"
+	"dchain/transport"
+	"dchain/units"
+)
+
+// clusterFlags say which model runs where: the flags that generate, diff-check and eval share.
+type clusterFlags struct {
+	model      string
+	peers      string
+	spawn      int
+	plan       string
+	layers     string
+	ctx        int
+	weights    string
+	route      string
+	threads    int
+	chunk      int
+	audit      int
+	identity   string
+	knownHosts string
+}
+
+func (f *clusterFlags) register(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.model, "model", "", "model: org/name[@revision], a folder, builtin or synthetic:NAME (default builtin)")
+	fl.StringVar(&f.peers, "peers", "", "stages as [FINGERPRINT@]host:port,...")
+	fl.IntVar(&f.spawn, "spawn", 0, "start `N` stages as child processes on this machine")
+	fl.StringVar(&f.plan, "plan", "", "stages from a plan `FILE` of the plan command")
+	fl.StringVar(&f.layers, "layers", "", "layers A-B that the head itself runs, from 0 (default: none beside stages)")
+	fl.IntVar(&f.ctx, "ctx", 0, "positions per session (default: as many as the request needs)")
+	fl.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
+	fl.StringVar(&f.route, "route", "auto", "how activations pass: ring (stage to stage), star (through the head), auto")
+	fl.IntVar(&f.threads, "threads", 0, "computing threads of the head and of spawned stages (default: the cores)")
+	fl.IntVar(&f.chunk, "prefill-chunk", stage.DefaultChunk, "prompt positions that travel together")
+	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
+	fl.StringVar(&f.identity, "identity", "", "OpenSSH ed25519 private key `FILE`, made when missing (default: ~/.ssh/id_ed25519 or dchain's own)")
+	fl.StringVar(&f.knownHosts, "known-hosts", "", "`FILE` of pinned stage keys (default: dchain's own)")
+	c.MarkFlagsMutuallyExclusive("peers", "spawn", "plan")
+}
+
+// defaultAudit costs well under a percent: one operation of several hundred, every so many steps.
+const defaultAudit = 64
+
+// clusterRequest is clusterFlags checked.
+type clusterRequest struct {
+	clusterFlags
+	mode   units.WeightMode
+	peers  []transport.PeerAddr
+	plan   *plan.Plan
+	layers plan.Range // of the head, plan.None for none
+	route  stage.Route
+}
+
+// check rejects what no run could satisfy, before anything is opened.
+func (f *clusterFlags) check() (*clusterRequest, error) {
+	r := &clusterRequest{clusterFlags: *f, layers: plan.None, route: stage.Route(f.route)}
+	var err error
+	if r.mode, err = units.ParseWeightMode(f.weights); err != nil {
+		return nil, usageError("--weights: %w", err)
+	}
+	switch r.route {
+	case stage.RouteAuto, stage.RouteRing, stage.RouteStar:
+	default:
+		return nil, usageError("--route: unknown route %q (ring, star or auto)", f.route)
+	}
+	for _, n := range []struct {
+		flag  string
+		value int
+		least int
+	}{{"--spawn", f.spawn, 0}, {"--ctx", f.ctx, 0}, {"--threads", f.threads, 0}, {"--prefill-chunk", f.chunk, 1}, {"--audit-every", f.audit, 0}} {
+		if n.value < n.least {
+			return nil, usageError("%s: %d is less than %d", n.flag, n.value, n.least)
+		}
+	}
+	if f.layers != "" {
+		if r.layers, err = plan.ParseRange(f.layers); err != nil {
+			return nil, usageError("--layers: %w", err)
+		}
+	}
+	if f.peers != "" {
+		for _, s := range strings.Split(f.peers, ",") {
+			addr, err := transport.ParsePeerAddr(strings.TrimSpace(s))
+			if err != nil {
+				return nil, usageError("--peers: %w", err)
+			}
+			r.peers = append(r.peers, addr)
+		}
+	}
+	if f.plan != "" {
+		return r, r.readPlan()
+	}
+	return r, nil
+}
+
+// readPlan takes peers, the head's layers and what was not given as a flag from a plan file.
+func (r *clusterRequest) readPlan() error {
+	data, err := os.ReadFile(r.clusterFlags.plan)
+	if err != nil {
+		return usageError("--plan: %w", err)
+	}
+	if r.plan, err = plan.Read(data); err != nil {
+		return usageError("--plan: %s: %w", r.clusterFlags.plan, err)
+	}
+	for _, s := range r.plan.Stages[1:] {
+		if s.Addr == "" {
+			return usageError("--plan: %s: stage %q has no address", r.clusterFlags.plan, s.Name).
+				hint("plan --peers writes addresses; or add \"addr\": \"host:port\" to each stage")
+		}
+		addr, err := transport.ParsePeerAddr(s.Addr)
+		if err != nil {
+			return usageError("--plan: %s: %w", r.clusterFlags.plan, err)
+		}
+		addr.Fingerprint = s.Fingerprint
+		r.peers = append(r.peers, addr)
+	}
+	if r.layers.Len() > 0 && r.layers != r.plan.Stages[0].Range {
+		return usageError("--layers %v: the plan gives the head layers %v", r.layers, r.plan.Stages[0].Range)
+	}
+	r.layers = r.plan.Stages[0].Range
+	if r.model == "" {
+		r.model = r.plan.Model
+	}
+	return nil
+}
+
+// split says whether other processes hold layers.
+func (r *clusterRequest) split() bool { return len(r.peers) > 0 || r.spawn > 0 }

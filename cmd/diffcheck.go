@@ -1,0 +1,214 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dchain/inspect"
+	"dchain/plan"
+	"dchain/stage"
+)
+
+// exit codes of diff-check.
+const (
+	exitDifferent = 1
+	exitNotRun    = 2
+)
+
+// defaultPrompts are checked when --prompts is not given.
+var defaultPrompts = []string{"Once upon a time", "The king said to his daughter,", "In the middle of the forest"}
+
+type diffFlags struct {
+	clusterFlags
+	prompts string
+	ids     string
+	tokens  int
+	json    bool
+}
+
+func (a *app) diffCheckCommand() *cobra.Command {
+	var f diffFlags
+	c := &cobra.Command{
+		Use:   "diff-check",
+		Short: "Prove that the split answer is the unsplit one, token by token and boundary by boundary",
+		Long: `diff-check generates on the stages, then runs the whole model on this machine, and compares every token id and the hash
+of every hidden state that left a stage. It needs a machine that holds the whole model.
+
+Exit code 0: identical. 1: different; the message names the first token, and the first stage whose output differs.
+2: it could not be run.`,
+		Example: `  dchain diff-check --spawn 2
+  dchain diff-check --model Qwen/Qwen2.5-0.5B --peers SHA256:...@desk:7433,SHA256:...@box:7433 -n 64
+  dchain diff-check --peers a,b --prompts prompts.txt --json`,
+		Args: atMost(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			err := a.diffCheck(c.Context(), &f)
+			var coded *exitError
+			if err != nil && !errors.As(err, &coded) && !errors.Is(err, context.Canceled) {
+				return &exitError{code: exitNotRun, err: err}
+			}
+			return err
+		},
+	}
+	f.clusterFlags.register(c)
+	fl := c.Flags()
+	fl.StringVar(&f.prompts, "prompts", "", "`FILE` with one prompt a line (default: three built-in ones)")
+	fl.StringVar(&f.ids, "ids", "", "one prompt as token ids 1,2,3")
+	fl.IntVarP(&f.tokens, "max-tokens", "n", 32, "tokens to generate for each prompt")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	return c
+}
+
+// diffReport is the JSON of diff-check.
+type diffReport struct {
+	Identical  bool              `json:"identical"`
+	ModelHash  string            `json:"model_hash"`
+	Stages     []stageReport     `json:"stages"`
+	Prompts    int               `json:"prompts"`
+	Tokens     int               `json:"tokens"`
+	Boundaries int               `json:"boundary_rows"`
+	Difference *stage.Difference `json:"difference,omitempty"`
+	Prompt     int               `json:"different_prompt,omitempty"` // 1-based
+}
+
+func (a *app) diffCheck(ctx context.Context, f *diffFlags) error {
+	req, err := f.clusterFlags.check()
+	if err != nil {
+		return err
+	}
+	if !req.split() {
+		return usageError("there is nothing to compare with: no stages given").hint("--peers, --spawn or --plan names them")
+	}
+	if f.tokens < 1 {
+		return usageError("--max-tokens: %d is not at least 1", f.tokens)
+	}
+	m, err := a.openModel(ctx, req.model)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	prompts, err := a.checkPrompts(ctx, m, f)
+	if err != nil {
+		return err
+	}
+	longest := 0
+	for _, p := range prompts {
+		longest = max(longest, len(p))
+	}
+	recorder := stage.NewRecorder()
+	c, err := a.openCluster(ctx, m, req, clusterNeeds{positions: longest + f.tokens, sessions: 1, recorder: recorder})
+	if err != nil {
+		if errors.Is(err, stage.ErrModelMismatch) {
+			return &exitError{code: exitDifferent, err: err}
+		}
+		return err
+	}
+	defer c.close()
+	unsplit, err := c.unsplit(ctx)
+	if err != nil {
+		return err
+	}
+	report := diffReport{Identical: true, ModelHash: fmt.Sprintf("%x", c.hash), Stages: c.stageReports()}
+	for i, p := range prompts {
+		n, err := c.room(len(p), f.tokens)
+		if err != nil {
+			return err
+		}
+		opts := stage.GenerateOptions{Prompt: p, MaxTokens: n, EOS: m.Spec.EOS}
+		diff, got, err := stage.Compare(ctx, stage.Run{Head: c.head, Recorder: recorder}, unsplit, opts)
+		if err != nil {
+			return err
+		}
+		report.Prompts++
+		report.Tokens += len(got.IDs)
+		report.Boundaries += recorder.Rows()
+		if diff != nil {
+			report.Identical, report.Difference, report.Prompt = false, diff, i+1
+			break
+		}
+	}
+	return a.reportDiff(c, &report, f.json)
+}
+
+func (a *app) reportDiff(c *cluster, r *diffReport, asJSON bool) error {
+	if asJSON {
+		if err := a.ui.json(r); err != nil {
+			return err
+		}
+	}
+	if !r.Identical {
+		return c.differs(r.Difference)
+	}
+	if asJSON {
+		return nil
+	}
+	return a.ui.printf("identical: %d prompts, %d tokens, %d boundary rows over %d stages\n", r.Prompts, r.Tokens, r.Boundaries, len(r.Stages)-1)
+}
+
+// checkPrompts are the prompts to compare, as ids.
+func (a *app) checkPrompts(ctx context.Context, m *inspect.Model, f *diffFlags) ([][]int, error) {
+	tok, err := a.tokenizerFor(ctx, m, f.ids != "")
+	if err != nil {
+		return nil, err
+	}
+	if f.ids != "" {
+		p, err := a.promptIDs(f.ids, nil, tok)
+		return [][]int{p}, err
+	}
+	texts := defaultPrompts
+	if f.prompts != "" {
+		text, err := readText("--prompts", f.prompts)
+		if err != nil {
+			return nil, err
+		}
+		texts = nil
+		for line := range strings.Lines(text) {
+			if line = strings.TrimRight(line, "\r\n"); line != "" {
+				texts = append(texts, line)
+			}
+		}
+		if len(texts) == 0 {
+			return nil, usageError("--prompts: %s has no prompts", f.prompts)
+		}
+	}
+	var prompts [][]int
+	for _, t := range texts {
+		p, err := encodePrompt(t, tok)
+		if err != nil {
+			return nil, err
+		}
+		prompts = append(prompts, p)
+	}
+	return prompts, nil
+}
+
+// unsplit is the whole model in this process, observed where the split is cut.
+func (c *cluster) unsplit(ctx context.Context) (stage.Run, error) {
+	run := stage.Run{Recorder: stage.NewRecorder()}
+	all := plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
+	w, err := stage.Load(ctx, c.model, c.device, stage.LoadOptions{Range: all, Readout: true, Mode: c.req.mode, Context: c.positions})
+	if err != nil {
+		return run, fmt.Errorf("loading the unsplit model: %w", err)
+	}
+	e, err := stage.NewEngine(w, stage.EngineOptions{Context: c.positions, Sessions: 1, Cuts: c.head.Cuts(), Trace: run.Recorder.Trace})
+	if err != nil {
+		return run, err
+	}
+	c.onClose(func() { e.Close() })
+	run.Head, err = stage.NewHead(w, stage.HeadOptions{Stages: []stage.Stage{e}})
+	return run, err
+}
+
+// differs is the error of a difference, with the address of the stage it was found on.
+func (c *cluster) differs(d *stage.Difference) error {
+	err := &exitError{code: exitDifferent, err: fmt.Errorf("different: %w", d)}
+	for _, s := range c.stageReports() {
+		if s.Layers == d.Layers && s.Addr != "" {
+			err.hint("that stage is %s: check its weights, and run dchain probe there", s.Addr)
+		}
+	}
+	return err
+}

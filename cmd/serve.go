@@ -1,0 +1,203 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dchain/inspect"
+	"dchain/plan"
+	"dchain/stage"
+	"dchain/transport"
+	"dchain/units"
+)
+
+// serveFlags are the flags of serve-stage.
+type serveFlags struct {
+	model          string
+	layers         string
+	listen         string
+	threads        int
+	authorizedKeys string
+	identity       string
+	maxSessions    int
+	ctx            int
+	weights        string
+	watch          bool
+	untilEOF       bool
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var f serveFlags
+	c := &cobra.Command{
+		Use:   "serve-stage",
+		Short: "Hold a range of layers and serve heads",
+		Long: `serve-stage makes this machine a stage. With --layers it loads them at once; without, it waits for a head to assign some.
+It prints the address to paste into --peers, then "ready". It reads only the tensors of its layers, with its own
+credentials, and stays up when a head goes away.
+
+Heads are let in by their Ed25519 key, which must be in the authorized keys file: whoever can log in with such a key can
+use the stage. There is no mode without.`,
+		Example: `  dchain serve-stage --model Qwen/Qwen2.5-0.5B-Instruct --layers 0-11
+  dchain serve-stage --listen 10.0.0.2:7433 --threads 8
+  dchain serve-stage --layers 4-7 --watch`,
+		Args: atMost(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), &f) },
+	}
+	s := c.Flags()
+	s.StringVar(&f.model, "model", "", "serve this model only (default: with --layers builtin, else what a head asks for)")
+	s.StringVar(&f.layers, "layers", "", "hold layers `A-B`, both inclusive")
+	s.StringVar(&f.listen, "listen", fmt.Sprintf(":%d", transport.DefaultPort), "UDP address to listen on")
+	s.IntVar(&f.threads, "threads", 0, "cores to use (default: all)")
+	s.StringVar(&f.authorizedKeys, "authorized-keys", "", "`FILE` of keys that may connect (default ~/.ssh/authorized_keys)")
+	s.StringVar(&f.identity, "identity", "", "OpenSSH ed25519 private key `FILE`, made when missing (default: one of dchain's own)")
+	s.IntVar(&f.maxSessions, "max-sessions", 8, "sessions at a time")
+	s.IntVar(&f.ctx, "ctx", 0, "positions per session (default: the model's, at most 4096)")
+	s.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
+	s.BoolVar(&f.watch, "watch", false, "print the text the heads generate")
+	s.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
+	s.MarkHidden("until-eof")
+	return c
+}
+
+// serve runs a stage until it is interrupted.
+func (a *app) serve(ctx context.Context, f *serveFlags) error {
+	opts, layers, err := f.check()
+	if err != nil {
+		return err
+	}
+	if f.untilEOF {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			io.Copy(io.Discard, a.in)
+			cancel()
+		}()
+	}
+	if opts.Device, err = units.NewCPU(units.CPUOptions{Threads: f.threads}); err != nil {
+		return err
+	}
+	defer opts.Device.Close()
+	if f.model != "" || layers.Len() > 0 {
+		if opts.Model, err = a.openModel(ctx, f.model); err != nil {
+			return err
+		}
+		defer opts.Model.Close()
+		if err := fixModel(opts, layers, f); err != nil {
+			return err
+		}
+	}
+	if opts.Local, err = a.localHello(ctx, opts.Model, opts.Mode); err != nil {
+		return err
+	}
+	opts.Local.Backend, opts.Local.MemoryBytes, opts.Local.Watch = opts.Device.Name(), uint64(freeMemory()), f.watch
+	return a.serveWith(ctx, opts)
+}
+
+// check turns flags into options, models aside.
+func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
+	fail := func(err error) (*stage.ServerOptions, plan.Range, error) { return nil, plan.None, err }
+	opts := &stage.ServerOptions{Context: f.ctx, Sessions: f.maxSessions}
+	var err error
+	layers := plan.None
+	if f.layers != "" {
+		if layers, err = plan.ParseRange(f.layers); err != nil {
+			return fail(usageError("--layers: %w", err))
+		}
+	}
+	if opts.Mode, err = units.ParseWeightMode(f.weights); err != nil {
+		return fail(usageError("--weights: %w", err))
+	}
+	switch {
+	case f.threads < 0:
+		return fail(usageError("--threads: %d is negative", f.threads))
+	case f.maxSessions < 1:
+		return fail(usageError("--max-sessions: %d is not at least 1", f.maxSessions))
+	case f.ctx < 0:
+		return fail(usageError("--ctx: %d is not at least 1", f.ctx))
+	}
+	if opts.Context == 0 {
+		opts.Context = defaultContext
+	}
+	if opts.Listen.Identity, err = ownIdentity(f.identity); err != nil {
+		return fail(err)
+	}
+	opts.Dial.Identity = opts.Listen.Identity
+	file := f.authorizedKeys
+	if file == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return fail(fmt.Errorf("finding the authorized keys: %w", err))
+		}
+		file = filepath.Join(home, ".ssh", "authorized_keys")
+	}
+	authorized, err := transport.LoadAuthorizedKeys(file)
+	if err != nil {
+		return fail(err)
+	}
+	opts.Listen.Addr, opts.Listen.Authorize = f.listen, authorized.Allows
+	return opts, layers, nil
+}
+
+// fixModel makes the stage serve one model, and the layers if they are given, after checking that they fit.
+func fixModel(opts *stage.ServerOptions, layers plan.Range, f *serveFlags) error {
+	spec := &opts.Model.Spec
+	if layers.Last >= spec.Layers {
+		return usageError("--layers: %s, but the model has layers %s", layers, plan.Range{First: 0, Last: spec.Layers - 1})
+	}
+	var err error
+	if opts.Context, err = contextOf(spec, f.ctx); err != nil {
+		return err
+	}
+	if err := checkMemory(needOf(spec, opts.Mode, opts.Context, opts.Sessions), layers.Len(), false); err != nil {
+		return err
+	}
+	opts.Range = layers
+	return nil
+}
+
+// serveWith listens, announces the address, and serves.
+func (a *app) serveWith(ctx context.Context, opts *stage.ServerOptions) error {
+	bar := a.ui.progress("loading")
+	opts.Progress = bar.of
+	opts.OpenModel = a.openAssigned
+	opts.Event = func(text string) { a.ui.note("%s", text) }
+	opts.Watch = func(t transport.Token) { a.ui.text(t.Text) }
+	server, err := stage.NewServer(ctx, *opts)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	addr := transport.PeerAddr{Host: reachable(server.Addr()), Fingerprint: opts.Listen.Identity.Fingerprint()}
+	if err := a.ui.printf("%s\nready\n", addr); err != nil {
+		return err
+	}
+	return server.Run(ctx)
+}
+
+// openAssigned opens the model a head asks for: on the hub, built in or synthetic. A path on this machine is the
+// operator's to name, not the head's.
+func (a *app) openAssigned(ctx context.Context, name string) (*inspect.Model, error) {
+	kind, _, isKind := strings.Cut(name, ":")
+	if name != "builtin" && !(isKind && kind == "synthetic") && !isRepo(name) {
+		return nil, fmt.Errorf("the head asks for the folder %q: start this stage with --model to serve a folder", clip(name))
+	}
+	return a.openModel(ctx, name)
+}
+
+// isRepo says whether a model name can only mean a repository on the hub.
+func isRepo(name string) bool {
+	if name == "" || strings.ContainsAny(name[:1], "./~\\") || strings.Count(name, "/") != 1 {
+		return false
+	}
+	_, err := os.Stat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
