@@ -36,6 +36,7 @@ type cpuDevice struct {
 	threads    int
 	auditEvery int
 	pool       *pool
+	compiled   atomic.Uint64 // executables so far: the seed of their audits
 	closed     atomic.Bool
 }
 

@@ -78,25 +78,37 @@ func (c *cpuCache) vPanel(b kvBlock, p, limb int) []uint8 {
 	return b.v[at : at+size : at+size]
 }
 
-// store writes one head row of keys or values at a position of the block; limbs hold the head dimension.
+// inPanel is where row n, input k of a panel lies.
+func inPanel(n, k int) int { return (k/groupK*panelRows+n)*groupK + k%groupK }
+
+// storeK writes one head row of keys at a position of the block; limbs hold the head dimension.
 func (c *cpuCache) storeK(b kvBlock, pos int, limbs *[3][]int8, exp int) {
 	for limb := range 2 {
 		panel := c.kPanel(b, pos/panelRows, limb)
-		at := pos % panelRows * groupK
 		for d, v := range limbs[limb] {
-			panel[d/groupK*panelRows*groupK+at+d%groupK] = uint8(v) + 128
+			panel[inPanel(pos%panelRows, d)] = uint8(v) + 128
 		}
 	}
 	b.expK[pos] = int16(exp)
 }
 
+// storeV is storeK for values.
 func (c *cpuCache) storeV(b kvBlock, pos int, limbs *[3][]int8, exp int) {
 	for limb := range 2 {
 		for d, v := range limbs[limb] {
-			c.vPanel(b, d/panelRows, limb)[pos/groupK*panelRows*groupK+d%panelRows*groupK+pos%groupK] = uint8(v) + 128
+			c.vPanel(b, d/panelRows, limb)[inPanel(d%panelRows, pos)] = uint8(v) + 128
 		}
 	}
 	b.expV[pos] = int16(exp)
+}
+
+// storedK and storedV read one limb back.
+func (c *cpuCache) storedK(b kvBlock, pos, d, limb int) int8 {
+	return int8(c.kPanel(b, pos/panelRows, limb)[inPanel(pos%panelRows, d)] - 128)
+}
+
+func (c *cpuCache) storedV(b kvBlock, pos, d, limb int) int8 {
+	return int8(c.vPanel(b, d/panelRows, limb)[inPanel(d%panelRows, pos)] - 128)
 }
 
 // storeRow is OpStoreKV for row r.

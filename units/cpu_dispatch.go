@@ -9,16 +9,23 @@ const (
 
 // runStep executes one dispatch and its audit.
 func (e *cpuExecutable) runStep(s *step) error {
+	audited := s.audits(e.audit)
+	if audited {
+		e.audit.snapshot(e.st)
+	}
 	e.dispatch(e.st, s)
 	if e.st.err != nil {
 		return e.st.err
+	}
+	if audited {
+		return e.audit.verify(e.st)
 	}
 	return nil
 }
 
 // dispatch shares the work of a step out. Nothing in it depends on how many take part.
 func (e *cpuExecutable) dispatch(st *state, s *step) {
-	op, rows := s.op, len(st.rows)
+	op, rows := &s.ops[0], len(st.rows)
 	width := 0
 	if op.Kind != OpStoreKV {
 		width = st.prog.Bufs[op.Dst].Width

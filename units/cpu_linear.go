@@ -88,17 +88,16 @@ func (l *cpuLinear) putRow(n int, row []float32) bool {
 	}
 	s, inv := weightScale(top, l.mode)
 	l.scale[n] = s
-	at := n % panelRows * groupK
 	first := l.panel(n/panelRows, 0)
 	if l.mode == Int8 {
 		for k, w := range row {
-			first[k/groupK*panelRows*groupK+at+k%groupK] = uint8(quantiseWeight(w, inv, Int8) + 128)
+			first[inPanel(n%panelRows, k)] = uint8(quantiseWeight(w, inv, Int8) + 128)
 		}
 	} else {
 		second := l.panel(n/panelRows, 1)
 		for k, w := range row {
 			hi, lo := limbs2(quantiseWeight(w, inv, Int8x2))
-			i := k/groupK*panelRows*groupK + at + k%groupK
+			i := inPanel(n%panelRows, k)
 			first[i], second[i] = uint8(hi)+128, uint8(lo)+128
 		}
 	}
@@ -191,13 +190,4 @@ func vectorOf(v Vector) []float32 {
 		return nil
 	}
 	return v.(*cpuVector).v
-}
-
-// weight is the stored integer of one weight, for audits and tests.
-func (l *cpuLinear) weight(n, k int) int32 {
-	q := int32(0)
-	for b := range l.mode.Limbs() {
-		q = q<<8 + int32(l.panel(n/panelRows, b)[k/groupK*panelRows*groupK+n%panelRows*groupK+k%groupK]) - 128
-	}
-	return q
 }

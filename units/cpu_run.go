@@ -75,13 +75,25 @@ type cpuExecutable struct {
 	job     *job
 	busy    atomic.Bool
 	runs    uint64
+	audit   *auditor // nil for none
 }
 
 // step is one dispatch: a single operation, or a group of linear ones.
 type step struct {
-	op    *Op // the first
-	last  int // index of the last operation
+	ops   []Op
 	group *linearGroup
+}
+
+// audits says whether the audit of this run falls on the step.
+func (s *step) audits(a *auditor) bool {
+	if a != nil && a.op != nil {
+		for i := range s.ops {
+			if &s.ops[i] == a.op {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (d *cpuDevice) Compile(p Program) (Executable, error) {
@@ -92,14 +104,17 @@ func (d *cpuDevice) Compile(p Program) (Executable, error) {
 	}
 	e := &cpuExecutable{dev: d, prog: p, scratch: make([]scratch, d.threads), job: newJob()}
 	e.st = newState(&e.prog, d.kern)
-	for i := 0; i < len(p.Ops); i++ {
-		s := step{op: &e.prog.Ops[i], last: i}
-		if s.op.Kind == OpLinear {
+	if d.auditEvery > 0 {
+		e.audit = newAuditor(&e.prog, d.auditEvery, d.compiled.Add(1))
+	}
+	for i := 0; i < len(p.Ops); {
+		s := step{ops: e.prog.Ops[i : i+1]}
+		if s.ops[0].Kind == OpLinear {
 			s.group = e.groupFrom(i)
-			s.last = i + len(s.group.ops) - 1
+			s.ops = e.prog.Ops[i : i+len(s.group.ops)]
 		}
 		e.steps = append(e.steps, s)
-		i = s.last
+		i += len(s.ops)
 	}
 	return e, nil
 }
@@ -135,6 +150,9 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 	st.resize(len(rows))
 	copy(st.f32[e.prog.In], in)
 	e.runs++
+	if e.audit != nil {
+		e.audit.choose(&e.prog, e.runs, len(rows))
+	}
 	for i := range e.steps {
 		if err := e.runStep(&e.steps[i]); err != nil {
 			return fmt.Errorf("running a program: %w", err)

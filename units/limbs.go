@@ -113,3 +113,21 @@ func (b *limbBuffer) tileData(t tile) []int8 {
 func int8s(w []uint32) []int8 {
 	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(w))), 4*len(w))
 }
+
+// tileOf is the tile that holds row r.
+func (b *limbBuffer) tileOf(r int) tile {
+	for _, t := range b.tiles {
+		if r < t.end {
+			return t
+		}
+	}
+	panic("units: row without a tile")
+}
+
+// gather copies limb i of row r out of its tile.
+func (b *limbBuffer) gather(dst []uint32, r, i int) {
+	t := b.tileOf(r)
+	for g := range b.groups {
+		dst[g] = b.data[t.data+g*t.size+b.slot[r]+i]
+	}
+}

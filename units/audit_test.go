@@ -1,0 +1,214 @@
+package units
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// series is a fixed sequence of numbers in [-1, 1).
+type series uint64
+
+func (s *series) next() float32 {
+	*s = *s*6364136223846793005 + 1442695040888963407
+	return float32(int32(*s>>40)-1<<23) / (1 << 23)
+}
+
+func (s *series) fill(n int, scale float32) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = s.next() * scale
+	}
+	return v
+}
+
+const (
+	testHidden, testInter = 32, 40
+	testHeads, testKV     = 4, 2
+	testHeadDim, testCtx  = 16, 96
+)
+
+// testLayer compiles a layer with every kind of operation, model layer 11.
+func testLayer(t *testing.T, d *cpuDevice) Executable {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := series(2)
+	vector := func(v []float32) Vector {
+		h, err := d.NewVector("v", v)
+		must(err)
+		return h
+	}
+	linear := func(n, k int) Linear {
+		l, err := d.NewLinear("w", n, k, Int8x2)
+		must(err)
+		must(l.PutRows(0, s.fill(n*k, 0.3)))
+		must(l.Finish())
+		return l
+	}
+	cache, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: testCtx, KVHeads: testKV, HeadDim: testHeadDim})
+	must(err)
+	cos, sin := RopeTables(testCtx, testHeadDim, 10000)
+	rope := Op{Kind: OpRope, A: None, B: None, HeadDim: testHeadDim, RotaryDim: testHeadDim, Cos: vector(cos), Sin: vector(sin)}
+	ropeQ, ropeK := rope, rope
+	ropeQ.Dst, ropeQ.Heads = 3, testHeads
+	ropeK.Dst, ropeK.Heads = 4, testKV
+	const q, kv = testHeads * testHeadDim, testKV * testHeadDim
+	p := Program{Cache: cache, In: 0, Out: 9,
+		Bufs: []BufSpec{{F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, q}, {F32, kv}, {F32, kv}, {F32, q},
+			{Limbs, q}, {F32, testHidden}, {F32, testHidden}},
+		Ops: []Op{
+			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.fill(testHidden, 1)), Eps: 1e-5},
+			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
+			{Kind: OpLinear, Dst: 3, A: 2, B: None, Linear: linear(q, testHidden)},
+			{Kind: OpLinear, Dst: 4, A: 2, B: None, Linear: linear(kv, testHidden)},
+			{Kind: OpLinear, Dst: 5, A: 2, B: None, Linear: linear(kv, testHidden)},
+			ropeQ, ropeK,
+			{Kind: OpStoreKV, Dst: None, A: 4, B: 5},
+			{Kind: OpAttend, Dst: 6, A: 3, B: None, Heads: testHeads, KVHeads: testKV, HeadDim: testHeadDim, Scale: 0.25},
+			{Kind: OpQuantize, Dst: 7, A: 6, B: None},
+			{Kind: OpLinear, Dst: 8, A: 7, B: None, Linear: linear(testHidden, q)},
+			{Kind: OpAct, Dst: 8, A: 8, B: 1},
+			{Kind: OpScale, Dst: 8, A: 8, B: None, Scale: 0.5},
+			{Kind: OpAdd, Dst: 9, A: 0, B: 8},
+		}}
+	for i := range p.Ops {
+		p.Ops[i].Layer = 11
+	}
+	e, err := d.Compile(p)
+	must(err)
+	return e
+}
+
+// runLayer runs the layer on batches of several sizes until it fails.
+func runLayer(e Executable) error {
+	s := series(3)
+	for range 12 {
+		for pos := 0; pos < testCtx; {
+			n := min(testCtx-pos, 1+int(s>>60))
+			rows := make([]Row, n)
+			for i := range rows {
+				rows[i].Pos = pos + i
+			}
+			in := s.fill(n*testHidden, 1)
+			in[len(in)/2] = 900
+			if err := e.Run(rows, in, make([]float32, len(in))); err != nil {
+				return err
+			}
+			pos += n
+		}
+	}
+	return nil
+}
+
+func newTestDevice(t *testing.T, o CPUOptions, k *kernels) *cpuDevice {
+	t.Helper()
+	d, err := newCPU(o, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func TestAuditAgrees(t *testing.T) {
+	for _, k := range kernelSets() {
+		if err := runLayer(testLayer(t, newTestDevice(t, CPUOptions{Threads: 2, AuditEvery: 1}, k))); err != nil {
+			t.Errorf("%s: %v", k.name, err)
+		}
+	}
+}
+
+// brokenKernels are the best table of this processor with one fault each, and the operations that may notice it.
+func brokenKernels() map[string]struct {
+	k   kernels
+	ops []OpKind
+} {
+	best := *kernelSets()[0]
+	panel := best
+	panel.panel = func(dst, init []int32, w []uint8, a []int8, tile, groups int) {
+		best.panel(dst, init, w, a, tile, groups)
+		dst[panelRows+3] ^= 1 << 14
+	}
+	values := best
+	values.panel = func(dst, init []int32, w []uint8, a []int8, tile, groups int) {
+		best.panel(dst, init, w, a, tile, groups)
+		if groups == blockPositions/groupK && tile != 2 {
+			dst[7] += 1 << 20
+		}
+	}
+	split := best
+	split.split2 = func(hi, lo []int8, x []float32, scale float32) (a, b uint32, c, d int32) {
+		a, b, c, d = best.split2(hi, lo, x, scale)
+		lo[len(x)-1] ^= 1
+		return
+	}
+	combine := best
+	combine.combine = func(dst []float32, u, u2 []int32, limbs int, e float32, scale, bias []float32) {
+		best.combine(dst, u, u2, limbs, e, scale, bias)
+		dst[len(dst)-1] *= 1.0000002
+	}
+	type fault = struct {
+		k   kernels
+		ops []OpKind
+	}
+	return map[string]fault{
+		"panel":   {panel, []OpKind{OpLinear, OpAttend}},
+		"values":  {values, []OpKind{OpAttend, OpLinear}},
+		"split":   {split, []OpKind{OpQuantize, OpStoreKV, OpAttend}},
+		"combine": {combine, []OpKind{OpLinear}},
+	}
+}
+
+func TestAuditCatchesFaults(t *testing.T) {
+	for name, fault := range brokenKernels() {
+		if err := runLayer(testLayer(t, newTestDevice(t, CPUOptions{Threads: 1}, &fault.k))); err != nil {
+			t.Errorf("%s, no audit: %v", name, err)
+		}
+		err := runLayer(testLayer(t, newTestDevice(t, CPUOptions{Threads: 2, AuditEvery: 2}, &fault.k)))
+		var ae *AuditError
+		if !errors.As(err, &ae) || ae.Layer != 11 || !slices.Contains(fault.ops, ae.Op) {
+			t.Errorf("%s: the audit says %v", name, err)
+		}
+	}
+}
+
+// TestAuditCatchesMemory changes what an operation stored before the audit looks at it.
+func TestAuditCatchesMemory(t *testing.T) {
+	d := newTestDevice(t, CPUOptions{Threads: 1, AuditEvery: 1}, &genericKernels)
+	e := testLayer(t, d).(*cpuExecutable)
+	if err := e.Run([]Row{{}, {Pos: 1}}, make([]float32, 2*testHidden), make([]float32, 2*testHidden)); err != nil {
+		t.Fatal(err)
+	}
+	a := e.audit
+	for i := range e.steps {
+		s := &e.steps[i]
+		a.op, a.row = &s.ops[0], 1
+		a.snapshot(e.st)
+		e.dispatch(e.st, s)
+		if err := a.verify(e.st); err != nil {
+			t.Fatalf("op %d: %v", i, err)
+		}
+		switch op := &s.ops[0]; op.Kind {
+		case OpStoreKV:
+			e.st.cache.block(0, 0, 1, 0).v[inPanel(3, 1)] ^= 4
+		case OpQuantize:
+			e.st.limbs[op.Dst].data[9] ^= 1 << 8
+			e.st.limbs[op.Dst].data[8] ^= 1 << 8
+			e.st.limbs[op.Dst].data[10] ^= 1 << 8
+			e.st.limbs[op.Dst].data[11] ^= 1 << 8
+		default:
+			e.st.f32[op.Dst][len(e.st.f32[op.Dst])-1] += 1
+		}
+		var ae *AuditError
+		if err := a.verify(e.st); !errors.As(err, &ae) || ae.Row != 1 || ae.Op != s.ops[0].Kind {
+			t.Errorf("op %d (%s): changed result passes: %v", i, s.ops[0].Kind, err)
+		}
+		a.snapshot(e.st)
+		e.dispatch(e.st, s)
+	}
+}
