@@ -44,7 +44,6 @@ func (f *clusterFlags) register(c *cobra.Command) {
 	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	fl.StringVar(&f.identity, "identity", "", "OpenSSH ed25519 private key `FILE`, made when missing (default: ~/.ssh/id_ed25519 or dchain's own)")
 	fl.StringVar(&f.knownHosts, "known-hosts", "", "`FILE` of pinned stage keys (default: dchain's own)")
-	c.MarkFlagsMutuallyExclusive("peers", "spawn", "plan")
 }
 
 // defaultAudit costs well under a percent: one operation of several hundred, every so many steps.
@@ -66,6 +65,9 @@ func (f *clusterFlags) check() (*clusterRequest, error) {
 	var err error
 	if r.mode, err = units.ParseWeightMode(f.weights); err != nil {
 		return nil, usageError("--weights: %w", err)
+	}
+	if f.peers != "" && (f.spawn != 0 || f.plan != "") || f.spawn != 0 && f.plan != "" {
+		return nil, usageError("--peers, --spawn and --plan exclude each other")
 	}
 	switch r.route {
 	case stage.RouteAuto, stage.RouteRing, stage.RouteStar:

@@ -54,8 +54,13 @@ func (c *cluster) apportion(peers []*stage.Peer, need plan.Need) ([]plan.Stage, 
 	own := c.req.layers.Len()
 	need.Layers -= own
 	devices := []plan.Device{{ID: "head", Name: "head", Head: true}}
+	// Where one stage does not tell its capacity, all count the same.
+	known := !slices.ContainsFunc(peers, func(p *stage.Peer) bool { return !(p.Hello.CapacityGMACs > 0) })
 	for _, p := range peers {
 		s := peerStage(p)
+		if !known {
+			s.Score = 1
+		}
 		devices = append(devices, plan.Device{ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory})
 	}
 	stages, err := plan.Apportion(need, devices)

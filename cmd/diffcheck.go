@@ -155,7 +155,7 @@ func (a *app) checkPrompts(ctx context.Context, m *inspect.Model, f *diffFlags) 
 		return nil, err
 	}
 	if f.ids != "" {
-		p, err := a.promptIDs(f.ids, nil, tok)
+		p, err := a.promptIDs(f.ids, nil, tok, m.Spec.Vocab)
 		return [][]int{p}, err
 	}
 	texts := defaultPrompts

@@ -90,7 +90,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	prompt, err := a.promptIDs(f.ids, args, tok)
+	prompt, err := a.promptIDs(f.ids, args, tok, m.Spec.Vocab)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 		opts.Emit = func(t stage.Token) { a.emit(t, tok == nil, prompt) }
 	}
 	res, err := c.head.Generate(ctx, opts)
-	if !f.json {
+	if !f.json && len(res.IDs) > 0 {
 		a.ui.printf("\n")
 	}
 	if err != nil {
@@ -172,7 +172,7 @@ func (a *app) tokenizerFor(ctx context.Context, m *inspect.Model, idsOnly bool) 
 }
 
 // promptIDs are the prompt's tokens, from --ids, the argument or standard input.
-func (a *app) promptIDs(ids string, args []string, tok *inspect.Tokenizer) ([]int, error) {
+func (a *app) promptIDs(ids string, args []string, tok *inspect.Tokenizer, vocab int) ([]int, error) {
 	if ids != "" {
 		if len(args) > 0 {
 			return nil, usageError("give a PROMPT or --ids, not both")
@@ -183,6 +183,9 @@ func (a *app) promptIDs(ids string, args []string, tok *inspect.Tokenizer) ([]in
 		}
 		if len(prompt) == 0 {
 			return nil, usageError("--ids: there are none")
+		}
+		if err := checkIDs(prompt, vocab); err != nil {
+			return nil, usageError("--ids: %w", err)
 		}
 		return prompt, nil
 	}
@@ -202,16 +205,8 @@ func (a *app) promptIDs(ids string, args []string, tok *inspect.Tokenizer) ([]in
 
 // encodePrompt tokenises a prompt that is text and not empty.
 func encodePrompt(text string, tok *inspect.Tokenizer) ([]int, error) {
-	if !utf8.ValidString(text) {
-		at := 0
-		for at < len(text) {
-			r, n := utf8.DecodeRuneInString(text[at:])
-			if r == utf8.RuneError && n == 1 {
-				break
-			}
-			at += n
-		}
-		return nil, usageError("the prompt is not valid UTF-8 at byte %d", at)
+	if err := checkText(text); err != nil {
+		return nil, usageError("the prompt: %w", err)
 	}
 	if text == "" {
 		return nil, usageError("the prompt is empty")

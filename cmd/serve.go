@@ -105,7 +105,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 // check turns flags into options, models aside.
 func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
 	fail := func(err error) (*stage.ServerOptions, plan.Range, error) { return nil, plan.None, err }
-	opts := &stage.ServerOptions{Context: f.ctx, Sessions: f.maxSessions}
+	opts := &stage.ServerOptions{Context: f.ctx, Sessions: f.maxSessions, Range: plan.None}
 	var err error
 	layers := plan.None
 	if f.layers != "" {

@@ -158,7 +158,7 @@ func checkText(s string) error {
 		}
 		at += size
 	}
-	return fmt.Errorf("the text is not UTF-8: byte 0x%02x at offset %d", s[at], at)
+	return fmt.Errorf("not UTF-8: byte 0x%02x at offset %d", s[at], at)
 }
 
 // checkIDs refuses ids outside a vocabulary.
