@@ -40,8 +40,28 @@ func gunzip(t testing.TB, path string) []byte {
 	return b
 }
 
+// loadAny loads the tokenizer of a fixture or of a testdata folder.
+func loadAny(t testing.TB, dir string) *Tokenizer {
+	t.Helper()
+	if strings.HasPrefix(dir, tokenizerFixtures) {
+		return loadFixture(t, dir)
+	}
+	tok, err := LoadTokenizer(readFile(t, filepath.Join(dir, "tokenizer.json")),
+		readFile(t, filepath.Join(dir, "tokenizer_config.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// loadedFixtures keeps tokenizers for the tests that follow.
+var loadedFixtures = make(map[string]*Tokenizer)
+
 func loadFixture(t testing.TB, dir string) *Tokenizer {
 	t.Helper()
+	if tok, ok := loadedFixtures[dir]; ok {
+		return tok
+	}
 	file := gunzip(t, filepath.Join(dir, "tokenizer.json.gz"))
 	config := readFile(t, filepath.Join(dir, "tokenizer_config.json"))
 	start := time.Now()
@@ -50,6 +70,7 @@ func loadFixture(t testing.TB, dir string) *Tokenizer {
 		t.Fatal(err)
 	}
 	t.Logf("loaded %d bytes in %v", len(file), time.Since(start).Round(time.Millisecond))
+	loadedFixtures[dir] = tok
 	return tok
 }
 

@@ -42,13 +42,25 @@ func (p pattern) compile() (pieceFinder, error) {
 	case p.String != nil && *p.String != "":
 		return pieceFinder{plain: *p.String}, nil
 	case p.Regex != nil:
-		re, err := regexp2.Compile(*p.Regex)
-		if err != nil {
-			return pieceFinder{}, fmt.Errorf("pattern %q: %w", *p.Regex, err)
-		}
-		return pieceFinder{re: re}, nil
+		return compileExpression(*p.Regex)
 	}
 	return pieceFinder{}, errors.New("pattern without text")
+}
+
+// compileExpression compiles an expression in the syntax of Oniguruma (Ruby), which tokenizer files use. Where that
+// differs in meaning from the engine's the expression is refused.
+func compileExpression(expr string) (pieceFinder, error) {
+	for _, part := range []string{"&&", "[:", "(?m"} {
+		if strings.Contains(expr, part) {
+			return pieceFinder{}, fmt.Errorf("pattern %q: %q is not supported", expr, part)
+		}
+	}
+	// In Ruby ^ and $ always match at line ends. The limit on backtracking would make the ids of long texts wrong.
+	re, err := regexp2.Compile(expr, regexp2.Multiline, regexp2.OptionMaxBacktrackingStackSize(-1))
+	if err != nil {
+		return pieceFinder{}, fmt.Errorf("pattern %q: %w", expr, err)
+	}
+	return pieceFinder{re: re}, nil
 }
 
 func compileNormalizer(v json.RawMessage, depth int) ([]normalizer, error) {
@@ -155,8 +167,7 @@ func (f pieceFinder) find(e *encoder, text string) {
 		e.runes = append(e.runes, r)
 	}
 	at, done := 0, 0 // the same place in runes and in bytes
-	// An error is only ever a time limit, and none is set.
-	_ = f.re.FindRunesMatches(e.runes, 0, func(m regexp2.MatchView) bool {
+	err := f.re.FindRunesMatches(e.runes, 0, func(m regexp2.MatchView) bool {
 		index, length, _ := m.GroupRange(0)
 		start := done + byteLen(e.runes[at:index])
 		end := start + byteLen(e.runes[index:index+length])
@@ -165,6 +176,9 @@ func (f pieceFinder) find(e *encoder, text string) {
 		at, done = index+length, end
 		return true
 	})
+	if err != nil {
+		panic(fmt.Sprintf("matching %q: %v", f.re, err)) // limits of time and space are off
+	}
 	e.push(done, len(text), false)
 }
 
@@ -367,11 +381,11 @@ func (spec preTokenizerSpec) byteLevel() (preTokenizer, error) {
 	prefix := spec.AddPrefixSpace == nil || *spec.AddPrefixSpace
 	var cut preTokenizer
 	if spec.UseRegex == nil || *spec.UseRegex {
-		re, err := regexp2.Compile(gpt2Words)
+		words, err := compileExpression(gpt2Words)
 		if err != nil {
 			return nil, err
 		}
-		cut = splitter(pieceFinder{re: re}.find, false, nil)
+		cut = splitter(words.find, false, nil)
 	}
 	if !prefix {
 		return cut, nil
