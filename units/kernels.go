@@ -59,6 +59,9 @@ type kernels struct {
 	// sums [limbs][16] with the first weight limb, u2 with the second (nil for int8), scale and bias (nil for none) one
 	// value per output.
 	combine func(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32)
+
+	// sum adds words, for MemoryBandwidth.
+	sum func(x []uint64) uint64
 }
 
 // kernelSets lists the tables this processor can run, best first; the generic one is last.

@@ -20,6 +20,7 @@ var avx512Kernels = kernels{
 	split2:  split2Vector512,
 	split3:  split3Vector512,
 	combine: combineVector512,
+	sum:     sumVector512,
 }
 
 // The assembly reads and writes exactly what its arguments cover; the wrappers check that the slices hold it.
@@ -50,6 +51,18 @@ func split3AVX512(h2, h1, h0 *int8, x *float32, n int, scale float32, out *[3]in
 
 //go:noescape
 func combineAVX512(dst *float32, n int, u, u2 *int32, limbs int, exp2e float32, scale, bias *float32)
+
+//go:noescape
+func sumAVX512(x *uint64, blocks int) uint64
+
+func sumVector512(x []uint64) uint64 {
+	n := len(x) &^ 31
+	total := sumGeneric(x[n:])
+	if n > 0 {
+		total += sumAVX512(&x[0], n/32)
+	}
+	return total
+}
 
 // checkPanel panics where the slices are too short for a panel of this shape.
 func checkPanel(dst, init []int32, w []uint8, a []int8, tile, groups int) {

@@ -461,3 +461,33 @@ nobias:
 	VMOVUPS Z0, K1, (DI)
 	VZEROUPPER
 	RET
+
+// func sumAVX512(x *uint64, blocks int) uint64
+// blocks of 32 words.
+TEXT ·sumAVX512(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), SI
+	MOVQ blocks+8(FP), CX
+	CLEAR4(Z0, Z1, Z2, Z3)
+
+sumloop:
+	VPADDQ (SI), Z0, Z0
+	VPADDQ 64(SI), Z1, Z1
+	VPADDQ 128(SI), Z2, Z2
+	VPADDQ 192(SI), Z3, Z3
+	ADDQ $256, SI
+	DECQ CX
+	JNZ  sumloop
+
+	VPADDQ Z1, Z0, Z0
+	VPADDQ Z3, Z2, Z2
+	VPADDQ Z2, Z0, Z0
+	VEXTRACTI64X4 $1, Z0, Y1
+	VPADDQ Y1, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDQ X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPADDQ X1, X0, X0
+	VMOVQ X0, AX
+	MOVQ AX, ret+16(FP)
+	VZEROUPPER
+	RET

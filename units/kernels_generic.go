@@ -10,6 +10,7 @@ var genericKernels = kernels{
 	split2:  split2Generic,
 	split3:  split3Generic,
 	combine: combineGeneric,
+	sum:     sumGeneric,
 }
 
 // pairBlock is the number of groups whose activations panelGeneric holds in paired form.
@@ -129,4 +130,19 @@ func joinLimbs(u []int32, limbs, n int) float32 {
 		t = float32(t*256) + float32(u[2*panelRows+n])
 	}
 	return t
+}
+
+func sumGeneric(x []uint64) uint64 {
+	var a, b, c, d uint64
+	for len(x) >= 8 {
+		a += x[0] + x[4]
+		b += x[1] + x[5]
+		c += x[2] + x[6]
+		d += x[3] + x[7]
+		x = x[8:]
+	}
+	for _, v := range x {
+		a += v
+	}
+	return a + b + c + d
 }

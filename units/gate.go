@@ -1,0 +1,279 @@
+package units
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// GateShapes are the shapes a stage is going to use; a part that is zero is not gated.
+type GateShapes struct {
+	Linears []LinearShape
+	// Norms and Acts are widths of normalised rows and of activations.
+	Norms, Acts []int
+	// Heads x HeadDim queries over KVHeads, RotaryDim rotated channels, up to Context positions.
+	Heads, KVHeads, HeadDim int
+	RotaryDim               int
+	Context                 int
+}
+
+// LinearShape is an N x K matrix in a weight format.
+type LinearShape struct {
+	N, K int
+	Mode WeightMode
+}
+
+// GateReport lists what a device has computed bit for bit like the plain reference.
+type GateReport struct {
+	Device string
+	Checks []GateCheck
+	Took   time.Duration
+}
+
+// GateCheck is one comparison: Values results for inputs of every kind.
+type GateCheck struct {
+	Op     OpKind
+	Shape  string
+	Values int
+}
+
+// GateError is the first wrong bit.
+type GateError struct {
+	Device      string
+	Op          OpKind
+	Shape       string
+	Input       string // kind of input of the row
+	Row, Column int
+	Got, Want   float32
+}
+
+func (e *GateError) Error() string {
+	return fmt.Sprintf("%s: %s %s, %s input, row %d, column %d: computed %v (%08x), the reference gives %v (%08x)", e.Device, e.Op,
+		e.Shape, e.Input, e.Row, e.Column, e.Got, math.Float32bits(e.Got), e.Want, math.Float32bits(e.Want))
+}
+
+const (
+	// gateWeights bounds the weights of a gated matrix: of a larger one fewer output rows are tried, all of the inputs
+	// and the same remainder of rows.
+	gateWeights = 1 << 20
+	// gateContext bounds the positions filled before the longest attention row.
+	gateContext = 2048
+)
+
+// Gate runs every kind of operation at the given shapes on seeded random and extreme inputs, in batches and row by row,
+// and compares with the plain reference bit for bit. It returns *GateError on the first wrong bit.
+func Gate(dev Device, shapes GateShapes) (GateReport, error) {
+	start := time.Now()
+	g := &gate{dev: dev, seed: 1}
+	ref, err := newCPU(CPUOptions{Threads: 1}, &genericKernels)
+	if err != nil {
+		return GateReport{}, err
+	}
+	defer ref.Close()
+	g.ref = ref
+	g.report.Device = dev.Name()
+	if err = g.all(shapes); err != nil {
+		return g.report, fmt.Errorf("gating %s: %w", dev.Name(), err)
+	}
+	g.report.Took = time.Since(start)
+	return g.report, nil
+}
+
+type gate struct {
+	dev, ref Device
+	seed     uint64
+	report   GateReport
+}
+
+func (g *gate) all(s GateShapes) error {
+	seen := map[LinearShape]bool{}
+	for _, l := range s.Linears {
+		if seen[l] {
+			continue
+		}
+		seen[l] = true
+		for _, bias := range []bool{false, true} {
+			if err := g.linear(l, bias); err != nil {
+				return err
+			}
+		}
+	}
+	for _, w := range s.Norms {
+		if err := g.norms(w); err != nil {
+			return err
+		}
+	}
+	for _, w := range s.Acts {
+		if err := g.acts(w); err != nil {
+			return err
+		}
+	}
+	if s.Heads == 0 {
+		return nil
+	}
+	if s.RotaryDim > 0 {
+		if err := g.rope(s); err != nil {
+			return err
+		}
+	}
+	return g.attention(s)
+}
+
+// builder makes the program to compare on one of the two devices; it must draw the same numbers each time.
+type builder func(d Device, s *gateSeries) (Program, error)
+
+// pair compiles the program on both devices.
+func (g *gate) pair(build builder) (dev, ref Executable, width int, err error) {
+	var e [2]Executable
+	for i, d := range []Device{g.dev, g.ref} {
+		s := gateSeries(g.seed)
+		p, err := build(d, &s)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if e[i], err = d.Compile(p); err != nil {
+			return nil, nil, 0, err
+		}
+		width = p.Bufs[p.Out].Width
+	}
+	return e[0], e[1], width, nil
+}
+
+// check compares the two for each kind of input row, together and alone.
+func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error {
+	dev, ref, width, err := g.pair(build)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", op, shape, err)
+	}
+	s := gateSeries(g.seed + 1)
+	n := len(gateInputs)
+	in := make([]float32, n*inWidth)
+	rows := make([]Row, n)
+	for i, input := range gateInputs {
+		input.fill(in[i*inWidth:(i+1)*inWidth], &s)
+		rows[i] = Row{Pos: i}
+	}
+	want, got := make([]float32, n*width), make([]float32, n*width)
+	if err := ref.Run(rows, in, want); err != nil {
+		return fmt.Errorf("%s %s, reference: %w", op, shape, err)
+	}
+	// All rows in one batch, then the first alone, two, four, ...
+	for first, count := 0, n; first < n; {
+		part := got[first*width : (first+count)*width]
+		if err := dev.Run(rows[first:first+count], in[first*inWidth:(first+count)*inWidth], part); err != nil {
+			return fmt.Errorf("%s %s: %w", op, shape, err)
+		}
+		if err := g.compare(op, shape, first, part, want[first*width:(first+count)*width], width); err != nil {
+			return err
+		}
+		if count == n {
+			count = 1
+			continue
+		}
+		first += count
+		count = min(2*count, n-first)
+	}
+	g.report.Checks = append(g.report.Checks, GateCheck{op, shape, 2 * n * width})
+	return nil
+}
+
+func (g *gate) compare(op OpKind, shape string, first int, got, want []float32, width int) error {
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			row := first + i/width
+			return &GateError{g.dev.Name(), op, shape, gateInputs[row%len(gateInputs)].name, row, i % width, got[i], want[i]}
+		}
+	}
+	return nil
+}
+
+// linear gates OpQuantize and OpLinear.
+func (g *gate) linear(l LinearShape, bias bool) error {
+	n := l.N
+	if n*l.K > gateWeights {
+		n = min(n, max(1, gateWeights/l.K/64)*64+n%64)
+	}
+	return g.check(OpLinear, fmt.Sprintf("%dx%d %v, %d rows of it, bias %v", l.N, l.K, l.Mode, n, bias), l.K,
+		func(d Device, s *gateSeries) (Program, error) {
+			h, err := s.linear(d, n, l.K, l.Mode)
+			if err != nil {
+				return Program{}, err
+			}
+			op := Op{Kind: OpLinear, Dst: 2, A: 1, B: None, Linear: h}
+			if bias {
+				if op.Bias, err = d.NewVector("gate", s.values(n, 1)); err != nil {
+					return Program{}, err
+				}
+			}
+			return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}},
+				Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}, op}}, nil
+		})
+}
+
+func (g *gate) norms(width int) error {
+	for _, kind := range []NormKind{RMSNorm, LayerNorm} {
+		err := g.check(OpNorm, fmt.Sprintf("%d, kind %d", width, kind), width, func(d Device, s *gateSeries) (Program, error) {
+			op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
+			var err error
+			if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err != nil {
+				return Program{}, err
+			}
+			if kind == LayerNorm {
+				if op.Bias, err = d.NewVector("gate", s.values(width, 1)); err != nil {
+					return Program{}, err
+				}
+			}
+			return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acts gates OpAct, OpAdd and OpScale.
+func (g *gate) acts(width int) error {
+	simple := func(ops ...Op) builder {
+		return func(Device, *gateSeries) (Program, error) {
+			return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}}, Ops: ops}, nil
+		}
+	}
+	half := Op{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: -0.7}
+	shape := fmt.Sprint(width)
+	for _, act := range []ActKind{SiLU, GELUTanh} {
+		for _, b := range []Buf{None, 1} {
+			op := Op{Kind: OpAct, Act: act, Dst: 2, A: 0, B: b}
+			if err := g.check(OpAct, fmt.Sprintf("%s, kind %d, gated %v", shape, act, b >= 0), width, simple(half, op)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.check(OpAdd, shape, width, simple(half, Op{Kind: OpAdd, Dst: 2, A: 0, B: 1})); err != nil {
+		return err
+	}
+	return g.check(OpScale, shape, width, simple(half, Op{Kind: OpScale, Dst: 2, A: 1, B: None, Scale: 3.3}))
+}
+
+func (g *gate) rope(s GateShapes) error {
+	width := s.Heads * s.HeadDim
+	for _, interleaved := range []bool{false, true} {
+		shape := fmt.Sprintf("%d heads of %d, %d rotary, interleaved %v", s.Heads, s.HeadDim, s.RotaryDim, interleaved)
+		err := g.check(OpRope, shape, width, func(d Device, _ *gateSeries) (Program, error) {
+			op := Op{Kind: OpRope, Dst: 0, A: None, B: None, Heads: s.Heads, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim, Interleaved: interleaved}
+			cos, sin := RopeTables(len(gateInputs), s.RotaryDim, 10000)
+			var err error
+			if op.Cos, err = d.NewVector("gate", cos); err != nil {
+				return Program{}, err
+			}
+			if op.Sin, err = d.NewVector("gate", sin); err != nil {
+				return Program{}, err
+			}
+			return Program{In: 0, Out: 0, Bufs: []BufSpec{{F32, width}}, Ops: []Op{op}}, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package units
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// probeHashWant is the probe hash of numerics version 1.
+const probeHashWant = "2d635bcb48db68d7480a517d348c107d705c6f28a4d28dae376551d30ed17e06"
+
+var gateShapes = GateShapes{
+	Linears: []LinearShape{{130, 96, Int8}, {130, 96, Int8x2}, {70, 300, Int8}, {3000, 700, Int8}, {130, 96, Int8}},
+	Norms:   []int{96, 64}, Acts: []int{300},
+	Heads: 6, KVHeads: 2, HeadDim: 16, RotaryDim: 12, Context: 400,
+}
+
+func TestGatePasses(t *testing.T) {
+	for _, k := range kernelSets() {
+		r, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, k), gateShapes)
+		if err != nil {
+			t.Errorf("%s: %v", k.name, err)
+		}
+		seen := map[OpKind]bool{}
+		for _, c := range r.Checks {
+			seen[c.Op] = true
+			if c.Values < 1 || c.Shape == "" {
+				t.Errorf("empty check %+v", c)
+			}
+		}
+		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale} {
+			if !seen[op] {
+				t.Errorf("%s: %s is not gated", k.name, op)
+			}
+		}
+		t.Logf("%s: %d checks in %v", k.name, len(r.Checks), r.Took)
+	}
+}
+
+func TestGateCatchesFaults(t *testing.T) {
+	for name, fault := range brokenKernels() {
+		_, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, &fault.k), gateShapes)
+		var ge *GateError
+		if !errors.As(err, &ge) || ge.Shape == "" || !(slices.Contains(fault.ops, ge.Op) || ge.Op == OpLinear) {
+			t.Errorf("%s: the gate says %v", name, err)
+		}
+	}
+	// Attention alone: the stored keys of a context of several blocks.
+	d := newTestDevice(t, CPUOptions{Threads: 1}, kernelSets()[0])
+	k := *d.kern
+	k.panel = func(dst, init []int32, w []uint8, a []int8, tile, groups int) {
+		d.kern.panel(dst, init, w, a, tile, groups)
+		if tile == 24 && groups == blockPositions/groupK {
+			dst[23*panelRows]++
+		}
+	}
+	wide := GateShapes{Heads: 8, KVHeads: 1, HeadDim: 48, Context: 300}
+	_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), wide)
+	var ge *GateError
+	if !errors.As(err, &ge) || ge.Op != OpAttend {
+		t.Errorf("values: the gate says %v", err)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	for _, k := range kernelSets() {
+		p, err := Probe(newTestDevice(t, CPUOptions{Threads: 2}, k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hex.EncodeToString(p.Hash[:]); got != probeHashWant {
+			t.Errorf("%s: probe hash %s, want %s", k.name, got, probeHashWant)
+		}
+		if p.GMACs <= 0 || p.PrefillGMACs <= 0 || p.Device == "" {
+			t.Errorf("%s: %+v", k.name, p)
+		}
+		t.Logf("%s: decode %.1f GMAC/s, prefill %.1f GMAC/s, %v", k.name, p.GMACs, p.PrefillGMACs, p.Took)
+	}
+}
+
+func TestMemoryBandwidth(t *testing.T) {
+	if b := MemoryBandwidth(2); b < 0.1 || b > 1e5 {
+		t.Errorf("%v GB/s", b)
+	} else {
+		t.Logf("%.1f GB/s", b)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, k := range kernelSets() {
+		for n := range 100 {
+			x := make([]uint64, n)
+			want := uint64(0)
+			for i := range x {
+				x[i] = rng.Uint64()
+				want += x[i]
+			}
+			if got := k.sum(x); got != want {
+				t.Fatalf("%s: sum of %d words is %d, want %d", k.name, n, got, want)
+			}
+		}
+	}
+}
