@@ -188,8 +188,8 @@ func (p *partFile) setMeta(m fileMeta) error {
 	defer p.mu.Unlock()
 	if p.meta != nil {
 		if old := *p.meta; old.Size != m.Size || old.ETag != "" && m.ETag != "" && old.ETag != m.ETag {
-			return fatalf("file changed between requests: it had %d bytes and ETag %q, now %d bytes and ETag %q",
-				old.Size, old.ETag, m.Size, m.ETag)
+			return fatalf("file changed between requests: it had %d bytes and ETag %q, now %d bytes and ETag %q "+
+				"(to start anew, delete %s)", old.Size, old.ETag, m.Size, m.ETag, p.dir)
 		}
 		return nil
 	}

@@ -210,7 +210,7 @@ func (r *stallReader) Close() error {
 // retry calls attempt until it succeeds, fails for good, or brings no progress too often. attempt returns the number
 // of bytes it brought.
 func (c *hubClient) retry(ctx context.Context, attempt func() (int64, error)) error {
-	for failures := 0; ; {
+	for failures, came := 0, int64(0); ; {
 		n, err := attempt()
 		if err == nil {
 			return nil
@@ -224,8 +224,12 @@ func (c *hubClient) retry(ctx context.Context, attempt func() (int64, error)) er
 		if n >= progressBytes {
 			failures = 0
 		}
-		if failures++; failures > c.opts.Retries {
-			return fmt.Errorf("giving up after %d attempts: %w", failures, err)
+		failures++
+		if came += n; came == 0 && isDial(err) {
+			failures += c.opts.Retries / 2 // a hub that was never reached is more likely away than busy
+		}
+		if failures > c.opts.Retries {
+			return fmt.Errorf("giving up: %w", err)
 		}
 		wait := c.backoff(failures, err)
 		if c.opts.OnRetry != nil {
@@ -239,6 +243,12 @@ func (c *hubClient) retry(ctx context.Context, attempt func() (int64, error)) er
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// isDial says whether no connection came about.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // backoff doubles with each failure and is spread by half, so that many stages do not come back together. The server's

@@ -123,12 +123,6 @@ func (c *hubClient) checkRange(a *answer, commit string, pf *partFile, begin int
 	if a.commit != "" && a.commit != commit {
 		return fatalf("hub answered for commit %s, asked for %s", a.commit, commit)
 	}
-	if err := pf.setMeta(fileMeta{Size: size, ETag: a.etag}); err != nil {
-		return err
-	}
-	if err := c.checkStorageETag(a); err != nil {
-		return err
-	}
 	want := min(*end, size)
 	if gotBegin != begin || gotEnd != want {
 		return fatalf("%s sends bytes %d-%d, asked for %d-%d", publicURL(a.Request.URL), gotBegin, gotEnd-1, begin, want-1)
@@ -136,8 +130,11 @@ func (c *hubClient) checkRange(a *answer, commit string, pf *partFile, begin int
 	if a.ContentLength >= 0 && a.ContentLength != want-begin {
 		return fatalf("%s sends %d bytes for range %d-%d", publicURL(a.Request.URL), a.ContentLength, begin, want-1)
 	}
+	if err := c.checkStorageETag(a); err != nil {
+		return err
+	}
 	*end = want
-	return nil
+	return pf.setMeta(fileMeta{Size: size, ETag: a.etag})
 }
 
 // checkStorageETag notices a file replaced under the same storage address.

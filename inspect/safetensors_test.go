@@ -157,13 +157,19 @@ func FuzzHeader(f *testing.F) {
 	if err != nil || len(names) == 0 {
 		f.Fatalf("no seeds: %v", err)
 	}
+	seeds := 0
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)
 		}
-		n := 8 + binary.LittleEndian.Uint64(data)
-		f.Add(data[:n], int64(len(data)))
+		if n := 8 + binary.LittleEndian.Uint64(data); n < 1500 { // small seeds keep the fuzzer fast
+			f.Add(data[:n], int64(len(data)))
+			seeds++
+		}
+	}
+	if seeds == 0 {
+		f.Fatal("no small seeds")
 	}
 	f.Add(stFile(`{`+entry("a", "F32", "[2]", "[0,8]")+`}`, 8), int64(8))
 	f.Add(stFile(`{"__metadata__":{"a":[[[[]]]]}}`, 0), int64(0))

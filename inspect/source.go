@@ -1,3 +1,12 @@
+// Package inspect knows what a model is: where its files are (a hub repository, a folder, the embedded model, or tensors
+// made on demand), what config.json means (Spec), which bytes hold which tensor (Index), and how text becomes tokens.
+//
+// Open is the entry point. It reads config and safetensors headers only; weights come later, by range: StageTensors
+// says which tensors a stage of layers needs, CoalesceRanges which byte ranges those are, Source.Fetch brings them in
+// about one request per file, and Floats converts them piece by piece.
+//
+// Hub repositories are pinned to a commit before anything is read, and what is fetched stays in a local cache, so that
+// a restart fetches nothing. The package prints nothing: progress and retries are callbacks.
 package inspect
 
 import (
