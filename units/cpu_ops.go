@@ -63,7 +63,7 @@ func layerNorm(kern *kernels, y, x, w, b []float32, eps float32) bool {
 	for _, v := range x {
 		sum += int64(round(v * scale))
 	}
-	mu := float32(float32(sum)*pow2(e-20)) * (1 / float32(len(x)))
+	mu := float32(float32(float32(sum)*pow2(e-20)) * (1 / float32(len(x))))
 	for i, v := range x {
 		y[i] = flush(v - mu)
 	}
