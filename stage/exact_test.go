@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,4 +161,36 @@ func TestCompany(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// pinnedBits are a hash over every boundary row, and the token ids, of a short run. They are the same on every machine and
+// backend; a change of arithmetic changes them, and must then change units.NumericsVersion.
+var pinnedBits = map[string]string{
+	"tales-qwen2/int8":   "9efcc59722b1c1f1ef21cb58 [704 292 771 261 1024 14]",
+	"tales-qwen2/int8x2": "339ff5d34c2ed1110e49926c [704 292 771 261 1024 14]",
+	"tales-llama/int8":   "623fbd3320f496f010339b6f [704 292 262 1315 292 262]",
+	"tales-gpt2/int8":    "8cbed73079a4a0ab6dc682ac [704 292 321 14 272 330]",
+}
+
+func TestPinnedBits(t *testing.T) {
+	for name, want := range pinnedBits {
+		t.Run(name, func(t *testing.T) {
+			model, format, _ := strings.Cut(name, "/")
+			mode, err := units.ParseWeightMode(format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := openModel(t, model)
+			rec := stage.NewRecorder()
+			h, _ := localHead(t, m, localOptions{mode: mode, context: 128, cuts: everyLayer(m.Spec.Layers), trace: rec.Trace, chunk: 16})
+			res, err := h.Generate(context.Background(), stage.GenerateOptions{Prompt: longPrompt(t, m, 70), MaxTokens: 6})
+			if err != nil {
+				t.Fatal(err)
+			}
+			digest := rec.Digest()
+			if got := fmt.Sprintf("%x %v", digest[:12], res.IDs); got != want {
+				t.Errorf("the bits are %s, pinned are %s", got, want)
+			}
+		})
+	}
 }

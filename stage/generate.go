@@ -41,13 +41,12 @@ type Result struct {
 
 // Timings of a generation, in seconds.
 type Timings struct {
-	PromptTokens  int     `json:"prompt_tokens"`
-	PrefillSecs   float64 `json:"prefill_seconds"` // prompt in to first token out
-	DecodeTokens  int     `json:"decode_tokens"`   // tokens after the first
-	DecodeSecs    float64 `json:"decode_seconds"`
-	TokensPerSec  float64 `json:"tokens_per_second"` // decode; prefill when only one token was asked for
-	HopMillis     float64 `json:"hop_ms"`            // time per hop and token outside the stages' computing
-	RoundTripSecs float64 `json:"-"`                 // decode time spent waiting for the stages
+	PromptTokens int     `json:"prompt_tokens"`
+	PrefillSecs  float64 `json:"prefill_seconds"` // prompt in to first token out
+	DecodeTokens int     `json:"decode_tokens"`   // tokens after the first
+	DecodeSecs   float64 `json:"decode_seconds"`
+	TokensPerSec float64 `json:"tokens_per_second"` // decode; prefill when only one token was asked for
+	HopMillis    float64 `json:"hop_ms"`            // time per hop and token outside the stages' computing
 }
 
 // Generate continues a prompt on a fresh sequence, which it closes. On an error the tokens so far are returned with it.
@@ -57,11 +56,28 @@ func (h *Head) Generate(ctx context.Context, opts GenerateOptions) (Result, erro
 	if err != nil {
 		return res, err
 	}
-	defer seq.Close()
 	g := generation{head: h, seq: seq, opts: opts, sampler: NewSampler(opts.Sampling), stop: stopFilter{stops: opts.Stop}, res: &res}
 	err = g.run(ctx)
 	res.Text = g.text.String()
+	sessions := seq.sessions
+	if closeErr := seq.Close(); err == nil {
+		err = closeErr
+	}
+	res.Timings.hops(sessions)
 	return res, err
+}
+
+// hops works out what a hop costs: the time waited for a token, less the stages' computing. It needs closed sessions.
+func (t *Timings) hops(sessions []Session) {
+	for _, s := range sessions {
+		ring, ok := s.(*ringSession)
+		if !ok || t.DecodeTokens == 0 {
+			continue
+		}
+		if stats := ring.Stats(); stats.DecodeTrips > 0 {
+			t.HopMillis = 1e3 * (stats.DecodeWait - stats.DecodeBusy).Seconds() / float64(stats.DecodeTrips*(len(ring.ring.hops)+1))
+		}
+	}
 }
 
 type generation struct {
@@ -88,12 +104,10 @@ func (g *generation) run(ctx context.Context) error {
 		}
 	}()
 	for len(g.res.IDs) < g.opts.MaxTokens {
-		waiting := time.Now()
 		hidden, err := g.seq.Forward(ctx, input)
 		if err != nil {
 			return err
 		}
-		waited := time.Since(waiting).Seconds()
 		logits, err := g.head.Logits(g.head.Last(hidden))
 		if err != nil {
 			return err
@@ -105,7 +119,6 @@ func (g *generation) run(ctx context.Context) error {
 		} else {
 			t.DecodeTokens++
 			t.DecodeSecs = time.Since(start).Seconds()
-			t.RoundTripSecs += waited
 		}
 		history = append(history, id)
 		g.res.IDs = append(g.res.IDs, id)

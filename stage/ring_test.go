@@ -39,6 +39,7 @@ type cluster struct {
 	head    *transport.Identity
 	servers []*stage.Server
 	addrs   []transport.PeerAddr
+	ids     []*transport.Identity
 	context int
 	session int
 }
@@ -88,6 +89,7 @@ func (c *cluster) serve(m *inspect.Model, rng plan.Range, edit func(*stage.Serve
 		}
 	})
 	c.servers = append(c.servers, s)
+	c.ids = append(c.ids, id)
 	c.addrs = append(c.addrs, transport.PeerAddr{Host: s.Addr().String(), Fingerprint: id.Fingerprint()})
 	return s
 }

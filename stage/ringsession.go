@@ -43,7 +43,8 @@ type flight struct {
 
 // SessionStats is what the stages of a ring computed for one session, known once it is closed.
 type SessionStats struct {
-	DecodeSteps int           // single-row steps, summed over the stages
+	DecodeTrips int           // single rows that went round the ring
+	DecodeWait  time.Duration // from their push to their return
 	DecodeBusy  time.Duration // their computing time, summed over the stages
 	Rows        int
 	Stages      int
@@ -119,6 +120,10 @@ func (s *ringSession) deliver(f *transport.Activation) error {
 	}
 	s.flying = s.flying[1:]
 	s.returned = pos + n - 1
+	if want.n == 1 {
+		s.stats.DecodeTrips++
+		s.stats.DecodeWait += time.Since(want.sent)
+	}
 	s.results <- f.Hidden // capacity is at least the pushes in flight
 	return nil
 }
@@ -243,7 +248,6 @@ func (r *Ring) finished(h *hop, f *transport.Finished) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.DecodeSteps += int(f.Steps)
 	s.stats.DecodeBusy += time.Duration(f.ComputeMicros) * time.Microsecond
 	s.stats.Rows += int(f.Rows)
 	s.stats.Stages++

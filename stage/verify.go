@@ -1,8 +1,13 @@
 package stage
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"dchain/plan"
@@ -45,6 +50,22 @@ func (r *Recorder) Rows() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.rows)
+}
+
+// Digest is one hash over every recorded row, in order of layer and position.
+func (r *Recorder) Digest() [32]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.SortedFunc(maps.Keys(r.rows), func(a, b boundary) int {
+		return cmp.Or(cmp.Compare(a.layer, b.layer), cmp.Compare(a.pos, b.pos))
+	})
+	var sum []byte
+	for _, at := range all {
+		sum = binary.LittleEndian.AppendUint32(sum, uint32(at.layer))
+		sum = binary.LittleEndian.AppendUint32(sum, uint32(at.pos))
+		sum = binary.LittleEndian.AppendUint64(sum, r.rows[at])
+	}
+	return sha256.Sum256(sum)
 }
 
 // firstDifference is the lowest position below limit, and there the first of the stages cuts, at which r and ref differ. A row
