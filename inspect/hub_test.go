@@ -35,10 +35,11 @@ func newHub(t *testing.T) *inspecttest.Hub {
 	return h
 }
 
-// options are those of a client with short waits.
+// options are those of a client with short waits between attempts. Timeouts stay long, so that a loaded machine does
+// not look like a silent hub; tests of silence shorten them.
 
 func options(h *inspecttest.Hub, home string, env ...string) inspect.Options {
-	return inspect.Options{Env: h.Env(home, env...), HeaderTimeout: 2 * time.Second, StallTimeout: 200 * time.Millisecond,
+	return inspect.Options{Env: h.Env(home, env...), HeaderTimeout: 20 * time.Second, StallTimeout: 20 * time.Second,
 		Backoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Retries: 3}
 }
 
@@ -189,6 +190,9 @@ func TestHubMended(t *testing.T) {
 			h := newHub(t)
 			h.Inject(tt.fault)
 			opts := options(h, t.TempDir())
+			if tt.fault.Mute {
+				opts.StallTimeout = 200 * time.Millisecond
+			}
 			var retries atomic.Int32
 			opts.OnRetry = func(r inspect.Retry) { retries.Add(1) }
 			checkAll(t, open(t, repoID, opts))
@@ -235,7 +239,11 @@ func TestHubRefused(t *testing.T) {
 			t.Parallel()
 			h := newHub(t)
 			h.Inject(tt.fault)
-			m, err := inspect.Open(t.Context(), repoID, options(h, t.TempDir(), "HF_TOKEN", "hf_secret"))
+			opts := options(h, t.TempDir(), "HF_TOKEN", "hf_secret")
+			if tt.fault.Mute {
+				opts.StallTimeout = 200 * time.Millisecond
+			}
+			m, err := inspect.Open(t.Context(), repoID, opts)
 			if err == nil {
 				_, err = fetchAll(t.Context(), m)
 			}
