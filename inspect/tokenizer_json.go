@@ -163,13 +163,15 @@ func (s *scanner) string() ([]byte, error) {
 	s.i++
 	start := s.i
 	for s.i < len(s.b) {
-		switch s.b[s.i] {
-		case '"':
+		switch c := s.b[s.i]; {
+		case c == '"':
 			v := s.b[start:s.i]
 			s.i++
 			return v, nil
-		case '\\':
+		case c == '\\':
 			return s.escapedString(start)
+		case c < ' ':
+			return nil, s.errorf("control character in a string")
 		}
 		s.i++
 	}
@@ -181,13 +183,15 @@ func (s *scanner) escapedString(start int) ([]byte, error) {
 	for s.i < len(s.b) {
 		c := s.b[s.i]
 		s.i++
-		switch c {
-		case '"':
+		switch {
+		case c == '"':
 			return s.buf, nil
-		case '\\':
+		case c == '\\':
 			if err := s.escape(); err != nil {
 				return nil, err
 			}
+		case c < ' ':
+			return nil, s.errorf("control character in a string")
 		default:
 			s.buf = append(s.buf, c)
 		}
@@ -249,7 +253,7 @@ func (s *scanner) id() (int, error) {
 		n = n*10 + int(s.b[s.i]-'0')
 		s.i++
 	}
-	if s.i == start || n >= maxVocab {
+	if s.i == start || n >= maxVocab || s.b[start] == '0' && s.i > start+1 {
 		return 0, s.errorf("want a token id from 0 to %d", maxVocab-1)
 	}
 	return n, nil
@@ -270,7 +274,8 @@ func (s *scanner) skip(depth int) error {
 	case '[':
 		return s.array(func() error { return s.skip(depth + 1) })
 	case '"':
-		return s.skipString()
+		_, err := s.string()
+		return err
 	}
 	start := s.i
 	for s.i < len(s.b) && !bytes.ContainsRune([]byte(",]} \n\r\t:\"{["), rune(s.b[s.i])) {
@@ -281,17 +286,4 @@ func (s *scanner) skip(depth int) error {
 		return s.errorf("want a value")
 	}
 	return nil
-}
-
-func (s *scanner) skipString() error {
-	for s.i++; s.i < len(s.b); s.i++ {
-		switch s.b[s.i] {
-		case '"':
-			s.i++
-			return nil
-		case '\\':
-			s.i++
-		}
-	}
-	return s.errorf("string without end")
 }
