@@ -145,20 +145,9 @@ func (st *state) attendScores(op *Op, r, kvh, n int, v span, s *scratch) {
 		exps := b.expK[p*panelRows:][:panelRows]
 		for i := range n {
 			at := 2 * i * panelRows
-			scorePanel(s.heads[i].row[j-v.base:][:panelRows], s.u[0][at:][:2*panelRows], s.u[1][at:][:2*panelRows],
+			st.kern.scores(s.heads[i].row[j-v.base:][:panelRows], s.u[0][at:][:2*panelRows], s.u[1][at:][:2*panelRows],
 				pow2(s.heads[i].expQ), exps, op.Scale)
 		}
-	}
-}
-
-// scorePanel joins the unit sums of one query head with 16 keys: hi and lo are those with the keys' high and low limbs,
-// each [2 query limbs][16].
-func scorePanel(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scale float32) {
-	for i := range dst {
-		m := hi[panelRows+i] + lo[i]
-		c := float32(float32(hi[i])*256) + float32(m)
-		c = float32(c*256) + float32(lo[panelRows+i])
-		dst[i] = flush(float32(float32(c*exp2q)*pow2(int(exps[i]))) * scale)
 	}
 }
 
@@ -166,10 +155,7 @@ func scorePanel(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scal
 func (st *state) softmax(op *Op, r, kvh, i int, v span, s *scratch) bool {
 	h := &s.heads[i]
 	seen := h.row[v.lo-v.base : v.hi-v.base]
-	m := seen[0]
-	for _, x := range seen {
-		m = max(m, x)
-	}
+	m := st.kern.highest(seen)
 	if m-m != 0 {
 		return false
 	}
@@ -177,16 +163,9 @@ func (st *state) softmax(op *Op, r, kvh, i int, v span, s *scratch) bool {
 	tops := s.tops[i*v.size()/blockPositions:]
 	for b := v.base; b < v.hi; b += blockPositions {
 		exps := st.cache.block(op.CacheLayer, st.rows[r].Slot, kvh, b/blockPositions).expV
-		largest := uint32(0)
-		for j := max(b, v.lo); j < min(b+blockPositions, v.hi); j++ {
-			w := float32(0)
-			if p := Exp(h.row[j-v.base] - m); p >= 1.0/(1<<40) {
-				sum += round64(p * (1 << 36))
-				w = p * pow2(int(exps[j-b]))
-			}
-			h.row[j-v.base] = w
-			largest = max(largest, math.Float32bits(w))
-		}
+		lo, hi := max(b, v.lo), min(b+blockPositions, v.hi)
+		part, largest := st.kern.weigh(h.row[lo-v.base:hi-v.base], m, exps[lo-b:hi-b])
+		sum += part
 		tops[(b-v.base)/blockPositions] = largest
 		if largest != 0 {
 			top = max(top, rowExponent(largest))
@@ -214,9 +193,9 @@ func (st *state) attendValues(op *Op, r, kvh, n int, v span, s *scratch) {
 			}
 			for i := range n {
 				h := &s.heads[i]
-				if h.slot >= 0 {
+				if n := h.block.exp - h.expX + 12; h.slot >= 0 && n >= -62 { // further down all is 0
 					at := h.slot * panelRows
-					addBlock(s.total[i*c.hd+p*panelRows:][:panelRows], s.u[0][at:], s.u[1][at:], h.block.limbs, h.block.exp-h.expX+12)
+					st.kern.accumulate(s.total[i*c.hd+p*panelRows:][:panelRows], s.u[0][at:], s.u[1][at:], h.block.limbs, n)
 				}
 			}
 		}
@@ -272,27 +251,4 @@ func keepLimbs(dst []float32, limbs *[3][]int8, offset, count int) {
 			dst[limb*len(words)+g] = math.Float32frombits(w)
 		}
 	}
-}
-
-// addBlock adds B_b of 16 channels, shifted by n bits: u and u2 are the sums [limbs][16] with the high and the low limbs
-// of the values.
-func addBlock(total []int64, u, u2 []int32, limbs, n int) {
-	for d := range total {
-		b := int64(0)
-		for i := range limbs {
-			b = b<<8 + int64(u[i*panelRows+d])<<8 + int64(u2[i*panelRows+d])
-		}
-		total[d] += shift(b, n)
-	}
-}
-
-// shift is v * 2^n rounded to nearest, halves up.
-func shift(v int64, n int) int64 {
-	switch {
-	case n >= 0:
-		return v << n
-	case n >= -62:
-		return (v + 1<<(-n-1)) >> -n
-	}
-	return 0
 }

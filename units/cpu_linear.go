@@ -50,7 +50,7 @@ func (l *cpuLinear) panel(p, b int) []uint8 {
 	return l.data[at : at+size : at+size]
 }
 
-// rowsPerTask is how much of a matrix one worker quantises at a time, in weights.
+// weightsPerTask is how much of a matrix one worker quantises at a time.
 const weightsPerTask = 1 << 16
 
 func (l *cpuLinear) PutRows(first int, rows []float32) error {
@@ -65,8 +65,9 @@ func (l *cpuLinear) PutRows(first int, rows []float32) error {
 	tasks := (count + perTask - 1) / perTask
 	bad := make([]int, tasks) // first bad row of each task, counted from 1
 	l.dev.pool.run(newJob(), tasks, func(_, task int) {
+		limbs := [2][]uint32{make([]uint32, l.groups), make([]uint32, l.groups)}
 		for r := task * perTask; r < min(count, (task+1)*perTask); r++ {
-			if !l.putRow(first+r, rows[r*l.k:(r+1)*l.k]) {
+			if !l.putRow(first+r, rows[r*l.k:(r+1)*l.k], &limbs) {
 				bad[task] = first + r + 1
 				return
 			}
@@ -80,25 +81,21 @@ func (l *cpuLinear) PutRows(first int, rows []float32) error {
 	return nil
 }
 
-// putRow quantises one output row (section 3); false if a value is not finite.
-func (l *cpuLinear) putRow(n int, row []float32) bool {
+// putRow quantises one output row (section 3) by way of limb rows of scratch; false if a value is not finite. The clamp
+// of section 3 has nothing to do: w * inv exceeds the range by two roundings at most, which RNE takes back.
+func (l *cpuLinear) putRow(n int, row []float32, limbs *[2][]uint32) bool {
 	top := l.dev.kern.absMax(row)
 	if top >= infBits {
 		return false
 	}
 	s, inv := weightScale(top, l.mode)
 	l.scale[n] = s
-	first := l.panel(n/panelRows, 0)
-	if l.mode == Int8 {
-		for k, w := range row {
-			first[inPanel(n%panelRows, k)] = uint8(quantiseWeight(w, inv, Int8) + 128)
-		}
-	} else {
-		second := l.panel(n/panelRows, 1)
-		for k, w := range row {
-			hi, lo := limbs2(quantiseWeight(w, inv, Int8x2))
-			i := inPanel(n%panelRows, k)
-			first[i], second[i] = uint8(hi)+128, uint8(lo)+128
+	// A value of 8 bits is its own low limb.
+	l.dev.kern.split2(int8s(limbs[0]), int8s(limbs[1]), row, inv)
+	for b, words := range limbs[2-l.mode.Limbs():] {
+		panel := words32(l.panel(n/panelRows, b))
+		for g, w := range words {
+			panel[g*panelRows+n%panelRows] = w ^ 0x80808080
 		}
 	}
 	l.put[n/32].Or(1 << (n % 32))

@@ -45,10 +45,7 @@ func rmsNorm(kern *kernels, y, x, w []float32, eps float32) bool {
 	if !ok {
 		return false
 	}
-	w, y = w[:len(x)], y[:len(x)]
-	for i, v := range x {
-		y[i] = flush(flush(v*r) * w[i])
-	}
+	kern.normalise(y, x, r, w, nil)
 	return true
 }
 
@@ -59,10 +56,7 @@ func layerNorm(kern *kernels, y, x, w, b []float32, eps float32) bool {
 		return false
 	}
 	e := normExponent(top)
-	scale, sum := pow2(20-e), int64(0)
-	for _, v := range x {
-		sum += int64(round(v * scale))
-	}
+	sum, _ := kern.moments(x, pow2(20-e))
 	mu := float32(float32(float32(sum)*pow2(e-20)) * (1 / float32(len(x))))
 	for i, v := range x {
 		y[i] = flush(v - mu)
@@ -71,13 +65,7 @@ func layerNorm(kern *kernels, y, x, w, b []float32, eps float32) bool {
 	if !ok {
 		return false
 	}
-	for i, d := range y {
-		v := float32(flush(d*r) * w[i])
-		if b != nil {
-			v += b[i]
-		}
-		y[i] = flush(v)
-	}
+	kern.normalise(y, y, r, w, b)
 	return true
 }
 
@@ -88,13 +76,9 @@ func inverseRMS(kern *kernels, x []float32, eps float32) (float32, bool) {
 		return 0, false
 	}
 	e := normExponent(top)
-	scale, sum := pow2(20-e), int64(0)
-	for _, v := range x {
-		g := int64(round(v * scale))
-		sum += g * g
-	}
+	_, squares := kern.moments(x, pow2(20-e))
 	p := pow2(e - 20)
-	ms := float32(float32(float32(sum)*p)*p) * (1 / float32(len(x)))
+	ms := float32(float32(float32(squares)*p)*p) * (1 / float32(len(x)))
 	d := float32(ms) + eps
 	return rsqrt(d), math.Float32bits(d) < infBits
 }
@@ -125,21 +109,11 @@ func rotate(x0, x1, c, s float32) (float32, float32) {
 
 // act is OpAct for the values [lo, hi) of the batch.
 func (st *state) act(op *Op, lo, hi int) {
-	x, y := st.f32[op.A][lo:hi], st.f32[op.Dst][lo:hi]
-	f := silu
-	if op.Act == GELUTanh {
-		f = geluTanh
+	var up []float32
+	if op.B >= 0 {
+		up = st.f32[op.B][lo:hi]
 	}
-	if op.B < 0 {
-		for i, v := range x {
-			y[i] = f(v)
-		}
-		return
-	}
-	up := st.f32[op.B][lo:hi]
-	for i, v := range x {
-		y[i] = flush(f(v) * up[i])
-	}
+	st.kern.act(op.Act, st.f32[op.Dst][lo:hi], st.f32[op.A][lo:hi], up)
 }
 
 func (st *state) add(op *Op, lo, hi int) {

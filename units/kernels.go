@@ -60,6 +60,30 @@ type kernels struct {
 	// value per output.
 	combine func(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32)
 
+	// moments are the sums of g and g^2, g = RNE(x * scale), |g| <= 2^21 (section 5).
+	moments func(x []float32, scale float32) (sum, squares int64)
+
+	// normalise computes y = flush(flush(x * r) * w + b); b may be nil, y may be x.
+	normalise func(y, x []float32, r float32, w, b []float32)
+
+	// act computes y = act(x), or flush(act(x) * up) if up is not nil; y may be x or up.
+	act func(kind ActKind, y, x, up []float32)
+
+	// scores joins the unit sums of one query head with 16 keys into s_j (section 8): hi and lo are those with the keys'
+	// high and low limbs, [2 query limbs][16], exps the keys' exponents.
+	scores func(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scale float32)
+
+	// highest is the largest of x, which holds no NaN and no -0 and at least one value.
+	highest func(x []float32) float32
+
+	// weigh turns scores into weights w_j, given their maximum and the values' exponents; it returns the sum of
+	// RNE(p_j * 2^36) and the bits of the largest weight.
+	weigh func(w []float32, m float32, exps []int16) (sum int64, top uint32)
+
+	// accumulate adds shift(B, n) of 16 channels, -62 <= n <= 12: u and u2 are the unit sums [limbs][16] of the weights
+	// with the high and the low limbs of the values.
+	accumulate func(total []int64, u, u2 []int32, limbs, n int)
+
 	// sum adds words, for MemoryBandwidth.
 	sum func(x []uint64) uint64
 }

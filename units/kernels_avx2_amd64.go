@@ -9,7 +9,16 @@ var avx2Kernels = kernels{
 	split2:  split2Vector256,
 	split3:  split3Vector256,
 	combine: combineVector256,
-	sum:     sumVector256,
+
+	moments:    momentsGeneric,
+	normalise:  normaliseGeneric,
+	act:        actGeneric,
+	scores:     scoresGeneric,
+	highest:    highestGeneric,
+	weigh:      weighGeneric,
+	accumulate: accumulateGeneric,
+
+	sum: sumVector256,
 }
 
 //go:noescape

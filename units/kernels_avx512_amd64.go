@@ -9,7 +9,16 @@ var avx512Kernels = kernels{
 	split2:  split2Vector512,
 	split3:  split3Vector512,
 	combine: combineVector512,
-	sum:     sumVector512,
+
+	moments:    momentsGeneric,
+	normalise:  normaliseGeneric,
+	act:        actGeneric,
+	scores:     scoresGeneric,
+	highest:    highestGeneric,
+	weigh:      weighGeneric,
+	accumulate: accumulateGeneric,
+
+	sum: sumVector512,
 }
 
 // The assembly reads and writes exactly what its arguments cover; the wrappers check that the slices hold it.

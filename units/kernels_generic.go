@@ -10,7 +10,16 @@ var genericKernels = kernels{
 	split2:  split2Generic,
 	split3:  split3Generic,
 	combine: combineGeneric,
-	sum:     sumGeneric,
+
+	moments:    momentsGeneric,
+	normalise:  normaliseGeneric,
+	act:        actGeneric,
+	scores:     scoresGeneric,
+	highest:    highestGeneric,
+	weigh:      weighGeneric,
+	accumulate: accumulateGeneric,
+
+	sum: sumGeneric,
 }
 
 // pairBlock is the number of groups whose activations panelGeneric holds in paired form.

@@ -131,3 +131,8 @@ func (b *limbBuffer) gather(dst []uint32, r, i int) {
 		dst[g] = b.data[t.data+g*t.size+b.slot[r]+i]
 	}
 }
+
+// words32 views bytes, aligned to 4, as words.
+func words32(b []uint8) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}

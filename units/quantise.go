@@ -80,12 +80,3 @@ func weightScale(maxBits uint32, mode WeightMode) (s, inv float32) {
 	}
 	return flush(m / top), top / m
 }
-
-// quantiseWeight is one weight as an integer of the mode's range.
-func quantiseWeight(w, inv float32, mode WeightMode) int32 {
-	top := int32(127)
-	if mode == Int8x2 {
-		top = maxTwoLimbs
-	}
-	return min(max(round(w*inv), -top), top)
-}
