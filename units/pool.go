@@ -32,7 +32,7 @@ const (
 // job is a counted loop. It may be used again when run has returned.
 type job struct {
 	fn     func(worker, chunk int)
-	chunks int64
+	chunks atomic.Int64
 	next   atomic.Int64
 	// state is jobOpen while workers may join, plus the number inside, plus jobWaiting when the caller is parked.
 	state atomic.Int64
@@ -81,7 +81,8 @@ func (p *pool) run(j *job, chunks int, fn func(worker, chunk int)) {
 		}
 		return
 	}
-	j.fn, j.chunks = fn, int64(chunks)
+	j.fn = fn
+	j.chunks.Store(int64(chunks))
 	j.next.Store(0)
 	j.state.Store(jobOpen)
 	if p.cur.CompareAndSwap(nil, j) {
@@ -98,7 +99,7 @@ func (p *pool) run(j *job, chunks int, fn func(worker, chunk int)) {
 func (j *job) work(worker int) {
 	for {
 		i := j.next.Add(1) - 1
-		if i >= j.chunks {
+		if i >= j.chunks.Load() {
 			return
 		}
 		j.fn(worker, int(i))
@@ -175,5 +176,5 @@ func (p *pool) await(w *poolWorker) *job {
 
 // open says whether the job still takes workers and has chunks left.
 func (j *job) open() bool {
-	return j.state.Load()&jobOpen != 0 && j.next.Load() < j.chunks
+	return j.state.Load()&jobOpen != 0 && j.next.Load() < j.chunks.Load()
 }
