@@ -10,13 +10,13 @@ var avx512Kernels = kernels{
 	split3:  split3Vector512,
 	combine: combineVector512,
 
-	moments:    momentsGeneric,
-	normalise:  normaliseGeneric,
-	act:        actGeneric,
-	scores:     scoresGeneric,
-	highest:    highestGeneric,
-	weigh:      weighGeneric,
-	accumulate: accumulateGeneric,
+	moments:    momentsVector512,
+	normalise:  normaliseVector512,
+	act:        actVector512,
+	scores:     scoresVector512,
+	highest:    highestVector512,
+	weigh:      weighVector512,
+	accumulate: accumulateVector512,
 
 	sum: sumVector512,
 }
