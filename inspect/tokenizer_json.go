@@ -57,11 +57,11 @@ func scanObject(b []byte) (map[string]json.RawMessage, error) {
 	s := &scanner{b: b}
 	members := make(map[string]json.RawMessage)
 	err := s.object(func(key []byte) error {
-		start := s.i
+		name, start := string(key), s.i // the key's memory is used again for strings of the value
 		if err := s.skip(0); err != nil {
 			return err
 		}
-		members[string(key)] = b[start:s.i]
+		members[name] = b[start:s.i]
 		return nil
 	})
 	if err != nil {
@@ -277,13 +277,23 @@ func (s *scanner) skip(depth int) error {
 		_, err := s.string()
 		return err
 	}
-	start := s.i
-	for s.i < len(s.b) && !bytes.ContainsRune([]byte(",]} \n\r\t:\"{["), rune(s.b[s.i])) {
+	start, plain := s.i, s.b[s.i] != '0' // whether it is all digits
+	for s.i < len(s.b) && !isDelimiter(s.b[s.i]) {
+		plain = plain && s.b[s.i] >= '0' && s.b[s.i] <= '9'
 		s.i++
 	}
-	if !json.Valid(s.b[start:s.i]) {
+	if !plain && !json.Valid(s.b[start:s.i]) || s.i == start {
 		s.i = start
 		return s.errorf("want a value")
 	}
 	return nil
+}
+
+// isDelimiter says whether a number or a word ends before c.
+func isDelimiter(c byte) bool {
+	switch c {
+	case ',', ':', '[', ']', '{', '}', '"', ' ', '\n', '\r', '\t':
+		return true
+	}
+	return false
 }

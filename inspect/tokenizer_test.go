@@ -358,6 +358,16 @@ func TestTokenizerConcurrent(t *testing.T) {
 	group.Wait()
 }
 
+func TestScanObjectKeepsEscapedKeys(t *testing.T) {
+	members, err := scanObject([]byte(`{"m\u006fdel": {"a\nb": ["\ud83d\ude00", -1.5e3, true, {}]}, "x": 0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(members) != 2 || string(members["model"]) != `{"a\nb": ["\ud83d\ude00", -1.5e3, true, {}]}` || string(members["x"]) != "0" {
+		t.Errorf("members %s", members)
+	}
+}
+
 func TestLoadTokenizerErrors(t *testing.T) {
 	with := func(old, new string) string {
 		if !strings.Contains(characters, old) {
