@@ -67,6 +67,7 @@ func asFault(err error, seq, stage int32, phase string, last int) *transport.Fau
 	var own *transport.Fault
 	var position *PositionError
 	var overflow *ContextError
+	var audit *units.AuditError
 	switch {
 	case errors.As(err, &own):
 		f.Code, f.Text = own.Code, own.Text
@@ -74,6 +75,8 @@ func asFault(err error, seq, stage int32, phase string, last int) *transport.Fau
 		f.Code = transport.FaultPosition
 	case errors.As(err, &overflow):
 		f.Code = transport.FaultContext
+	case errors.As(err, &audit):
+		f.Code = transport.FaultAudit
 	case errors.Is(err, units.ErrNonFinite):
 		f.Code = transport.FaultNonFinite
 	case errors.Is(err, ErrSessions):

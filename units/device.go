@@ -125,9 +125,12 @@ const (
 	OpAct                    // Dst = act(A), or act(A) * B when gated (B >= 0)
 	OpAdd                    // Dst = A + B
 	OpScale                  // Dst = A * Scale
+	OpSoftcap                // Dst = softcap(A, Cap)
+	OpRoute                  // Dst = the TopK experts of router logits A and their weights: TopK indices, then TopK weights
+	OpExperts                // Dst = weighted sum of the experts that B routes the rows A (Limbs) to
 )
 
-var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale"}
+var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale", "softcap", "route", "experts"}
 
 func (k OpKind) String() string {
 	if int(k) < len(opNames) {
@@ -149,6 +152,8 @@ type ActKind uint8
 const (
 	SiLU ActKind = iota
 	GELUTanh
+	GELU // exact: x * Phi(x)
+	ReLU
 )
 
 // None marks an unused Buf.
@@ -180,6 +185,17 @@ type Op struct {
 	Cos, Sin    Vector  // [positions][RotaryDim/2]
 	Scale       float32 // attend: score multiplier; scale: factor
 	Window      int     // attend: visible positions including the row's own; 0 = all
+	Cap         float32 // attend, softcap: soft cap of scores or values; 0 = none
+	Slopes      Vector  // attend: ALiBi slope of each head; nil = none
+
+	TopK      int  // route
+	Normalise bool // route: weights sum to 1 over the selected experts
+	Experts   []Expert
+}
+
+// Expert is one feed-forward network of a mixture: Down x (act(Gate x A) * (Up x A)).
+type Expert struct {
+	Gate, Up, Down Linear
 }
 
 // Program is a list of operations over declared buffers. In is filled before the run, Out read after it.
