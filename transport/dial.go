@@ -141,7 +141,7 @@ func (d *dialer) endpoint(addr *net.UDPAddr) (e *Endpoint, owned bool, err error
 	if d.opts.Endpoint != nil && d.opts.Endpoint.reaches(addr.IP) {
 		return d.opts.Endpoint, false, nil
 	}
-	e, err = newEndpoint(&net.UDPAddr{}, d.opts.Identity)
+	e, err = newEndpoint(&net.UDPAddr{}, d.opts.Identity, nil)
 	return e, true, err
 }
 

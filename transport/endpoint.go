@@ -38,11 +38,14 @@ type Endpoint struct {
 	done  bool
 }
 
-func newEndpoint(addr *net.UDPAddr, id *Identity) (*Endpoint, error) {
-	_, reset, err := id.material()
-	if err != nil {
-		return nil, err
-	}
+// quietly keeps the QUIC library from logging on its own that the system's socket buffers are small: packages do not
+// print, and links work with small ones too.
+var quietly = sync.OnceFunc(func() { os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true") })
+
+// newEndpoint opens a socket. With a nil reset key its peers do not learn of a restart, which is right for a port that
+// nobody will use again.
+func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.StatelessResetKey) (*Endpoint, error) {
+	quietly()
 	udp, err := net.ListenUDP("udp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("UDP port %d is in use, perhaps by another stage: %w", addr.Port, err)
@@ -50,13 +53,12 @@ func newEndpoint(addr *net.UDPAddr, id *Identity) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := quic.StatelessResetKey(reset)
-	return &Endpoint{
-		id:    id,
-		udp:   udp,
-		quic:  &quic.Transport{Conn: udp, StatelessResetKey: &key},
-		links: make(map[*Link]struct{}),
-	}, nil
+	tr := &quic.Transport{Conn: udp}
+	if reset != nil {
+		key := reset(udp.LocalAddr().(*net.UDPAddr).Port)
+		tr.StatelessResetKey = &key
+	}
+	return &Endpoint{id: id, udp: udp, quic: tr, links: make(map[*Link]struct{})}, nil
 }
 
 // Addr is the local address of the socket.

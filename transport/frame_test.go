@@ -206,6 +206,20 @@ func TestHashes(t *testing.T) {
 	}
 }
 
+func TestFloatEncodingsAgree(t *testing.T) {
+	p := []float32{0, float32(math.Copysign(0, -1)), 1, -1.5, math.MaxFloat32, math.SmallestNonzeroFloat32,
+		float32(math.Inf(-1)), math.Float32frombits(0x7f800001)}
+	each, swapped := transport.Bytewise(p)
+	if string(each) != string(transport.NativeBytes(p)) {
+		t.Error("the encodings of the two kinds of machine differ")
+	}
+	for i := range p {
+		if binary.BigEndian.Uint32(each[4*i:]) != math.Float32bits(swapped[i]) {
+			t.Errorf("number %d: %08x swapped is %08x", i, math.Float32bits(p[i]), math.Float32bits(swapped[i]))
+		}
+	}
+}
+
 func TestActivationMemory(t *testing.T) {
 	a := transport.NewActivation(1000)
 	for i := range a.Hidden {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/quic-go/quic-go"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -45,10 +47,10 @@ type Identity struct {
 	signer crypto.Signer
 	public PublicKey
 
-	once  sync.Once
-	cert  tls.Certificate
-	reset [32]byte
-	err   error
+	once   sync.Once
+	cert   tls.Certificate
+	secret [32]byte
+	err    error
 }
 
 // NewIdentity makes an identity of a signer whose public key is Ed25519. The signer must be safe for concurrent use.
@@ -66,12 +68,14 @@ func (id *Identity) PublicKey() PublicKey { return id.public }
 // Fingerprint names the key peers see.
 func (id *Identity) Fingerprint() string { return Fingerprint(id.public) }
 
-// resetLabel is what the identity signs to derive its stateless reset key. Ed25519 signatures are deterministic, so the
-// key survives a restart, and an agent can make it as well.
+// resetLabel is what the identity signs to derive its stateless reset keys. Ed25519 signatures are deterministic, so the
+// keys survive a restart, and an agent can make them as well.
 const resetLabel = "dchain stateless reset key 1"
 
-// material returns the certificate and the stateless reset key, made on first use: with an agent this asks it twice.
-func (id *Identity) material() (tls.Certificate, [32]byte, error) {
+// material returns the certificate and the stateless reset key for each port, made on first use: with an agent this asks
+// it twice. Ports have different keys, or one process could be made to reset the connections of another with the same
+// identity.
+func (id *Identity) material() (tls.Certificate, func(port int) quic.StatelessResetKey, error) {
 	id.once.Do(func() {
 		if id.cert, id.err = selfSigned(id.signer); id.err != nil {
 			return
@@ -81,9 +85,12 @@ func (id *Identity) material() (tls.Certificate, [32]byte, error) {
 			id.err = fmt.Errorf("signing with identity %s: %w", id.Fingerprint(), id.err)
 			return
 		}
-		id.reset = sha256.Sum256(sig)
+		id.secret = sha256.Sum256(sig)
 	})
-	return id.cert, id.reset, id.err
+	reset := func(port int) quic.StatelessResetKey {
+		return sha256.Sum256(binary.LittleEndian.AppendUint16(id.secret[:len(id.secret):len(id.secret)], uint16(port)))
+	}
+	return id.cert, reset, id.err
 }
 
 // PassphraseError reports a private key file that is encrypted. PublicKey may be nil in old file formats.

@@ -90,11 +90,11 @@ func listen(opts ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, _, err := opts.Identity.material()
+	cert, reset, err := opts.Identity.material()
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEndpoint(addr, opts.Identity)
+	e, err := newEndpoint(addr, opts.Identity, reset)
 	if err != nil {
 		return nil, err
 	}
