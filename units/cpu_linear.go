@@ -174,12 +174,6 @@ func (st *state) linearPanels(op *Op, p0, p1 int, u *[2][maxTile * panelRows]int
 			}
 		}
 	}
-	for r := range st.rows {
-		lo, hi := r*l.n+p0*panelRows, r*l.n+min(p1*panelRows, l.n)
-		if st.kern.absMax(out[lo:hi]) >= infBits {
-			st.fail(op, r, errNotFinite)
-		}
-	}
 }
 
 func vectorOf(v Vector) []float32 {

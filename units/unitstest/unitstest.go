@@ -20,7 +20,7 @@ func Run(t *testing.T, newDevice func() units.Device) {
 	}{
 		{"linear", testLinear}, {"elementwise", testElementwise}, {"norm", testNorm}, {"rope", testRope},
 		{"attend", testAttend}, {"window", testWindow}, {"layer", testLayer}, {"chunks", testChunks},
-		{"sessions", testSessions}, {"outlier row", testOutlier}, {"long attention", testLongAttention}, {"faint attention", testFaintAttention},
+		{"sessions", testSessions}, {"concurrent", testConcurrent}, {"outlier row", testOutlier}, {"long attention", testLongAttention}, {"faint attention", testFaintAttention},
 		{"linear accuracy", testLinearAccuracy}, {"attention accuracy", testAttentionAccuracy},
 		{"not finite", testNotFinite}, {"bad rows", testBadRows}, {"bad programs", testBadPrograms},
 		{"loading", testLoading},
@@ -289,6 +289,41 @@ func testSessions(t *testing.T, dev units.Device) {
 	for s := range sessions {
 		m := len(got[s])
 		same(t, fmt.Sprintf("session %d", s), got[s], want[s][:m], hidden)
+	}
+}
+
+// testConcurrent runs several executables at once over one cache, each on a slot of its own, against each alone.
+func testConcurrent(t *testing.T, dev units.Device) {
+	b := newBench(t, dev, 15)
+	const n, hidden, callers = 60, 64, 4
+	layer(b, hidden, 300, 4, 2, 16, 2*callers, 64)
+	x := b.normal(n*hidden, 1)
+	want := b.run(b.compile(), positions(0, 0, n), x)
+	errs := make(chan error, callers)
+	for c := range callers {
+		e := b.compile()
+		go func() {
+			got := make([]f32, len(want))
+			for first, count := 0, 0; first < n; first += count {
+				count = min(c+1, n-first)
+				if err := e.Run(positions(callers+c, first, count), x[first*hidden:(first+count)*hidden], got[first*hidden:(first+count)*hidden]); err != nil {
+					errs <- err
+					return
+				}
+			}
+			for i := range got {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					errs <- fmt.Errorf("caller %d: row %d column %d is %v, want %v", c, i/hidden, i%hidden, got[i], want[i])
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range callers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
