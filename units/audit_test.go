@@ -6,22 +6,6 @@ import (
 	"testing"
 )
 
-// series is a fixed sequence of numbers in [-1, 1).
-type series uint64
-
-func (s *series) next() float32 {
-	*s = *s*6364136223846793005 + 1442695040888963407
-	return float32(int32(*s>>40)-1<<23) / (1 << 23)
-}
-
-func (s *series) fill(n int, scale float32) []float32 {
-	v := make([]float32, n)
-	for i := range v {
-		v[i] = s.next() * scale
-	}
-	return v
-}
-
 const (
 	testHidden, testInter = 32, 40
 	testHeads, testKV     = 4, 2
@@ -37,7 +21,7 @@ func testLayer(t *testing.T, d *cpuDevice) Executable {
 			t.Fatal(err)
 		}
 	}
-	s := series(2)
+	s := gateSeries(2)
 	vector := func(v []float32) Vector {
 		h, err := d.NewVector("v", v)
 		must(err)
@@ -46,7 +30,7 @@ func testLayer(t *testing.T, d *cpuDevice) Executable {
 	linear := func(n, k int) Linear {
 		l, err := d.NewLinear("w", n, k, Int8x2)
 		must(err)
-		must(l.PutRows(0, s.fill(n*k, 0.3)))
+		must(l.PutRows(0, s.values(n*k, 0.3)))
 		must(l.Finish())
 		return l
 	}
@@ -62,7 +46,7 @@ func testLayer(t *testing.T, d *cpuDevice) Executable {
 		Bufs: []BufSpec{{F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, q}, {F32, kv}, {F32, kv}, {F32, q},
 			{Limbs, q}, {F32, testHidden}, {F32, testHidden}},
 		Ops: []Op{
-			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.fill(testHidden, 1)), Eps: 1e-5},
+			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.values(testHidden, 1)), Eps: 1e-5},
 			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
 			{Kind: OpLinear, Dst: 3, A: 2, B: None, Linear: linear(q, testHidden)},
 			{Kind: OpLinear, Dst: 4, A: 2, B: None, Linear: linear(kv, testHidden)},
@@ -86,7 +70,7 @@ func testLayer(t *testing.T, d *cpuDevice) Executable {
 
 // runLayer runs the layer on batches of several sizes until it fails.
 func runLayer(e Executable) error {
-	s := series(3)
+	s := gateSeries(3)
 	for range 12 {
 		for pos := 0; pos < testCtx; {
 			n := min(testCtx-pos, 1+int(s>>60))
@@ -94,7 +78,7 @@ func runLayer(e Executable) error {
 			for i := range rows {
 				rows[i].Pos = pos + i
 			}
-			in := s.fill(n*testHidden, 1)
+			in := s.values(n*testHidden, 1)
 			in[len(in)/2] = 900
 			if err := e.Run(rows, in, make([]float32, len(in))); err != nil {
 				return err

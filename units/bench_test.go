@@ -23,7 +23,7 @@ func benchProgram(b *testing.B, d *cpuDevice, m benchShape, slots, ctx int) (e E
 			b.Fatal(err)
 		}
 	}
-	s := series(4)
+	s := gateSeries(4)
 	vector := func(v []float32) Vector {
 		h, err := d.NewVector("v", v)
 		must(err)
@@ -32,7 +32,7 @@ func benchProgram(b *testing.B, d *cpuDevice, m benchShape, slots, ctx int) (e E
 	linear := func(n, k int) Linear {
 		l, err := d.NewLinear("w", n, k, Int8)
 		must(err)
-		rows := s.fill(min(n, 64)*k, 0.05)
+		rows := s.values(min(n, 64)*k, 0.05)
 		for first := 0; first < n; first += 64 {
 			must(l.PutRows(first, rows[:min(64, n-first)*k]))
 		}
@@ -52,18 +52,18 @@ func benchProgram(b *testing.B, d *cpuDevice, m benchShape, slots, ctx int) (e E
 			return Op{Kind: OpRope, Dst: dst, A: None, B: None, Heads: heads, HeadDim: m.headDim, RotaryDim: m.headDim, Cos: c, Sin: sn}
 		}
 		p.Ops = append(p.Ops, []Op{
-			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.fill(m.hidden, 1)), Eps: 1e-6},
+			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.values(m.hidden, 1)), Eps: 1e-6},
 			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
-			{Kind: OpLinear, Dst: 3, A: 2, B: None, Linear: linear(q, m.hidden), Bias: vector(s.fill(q, 1))},
-			{Kind: OpLinear, Dst: 4, A: 2, B: None, Linear: linear(kv, m.hidden), Bias: vector(s.fill(kv, 1))},
-			{Kind: OpLinear, Dst: 5, A: 2, B: None, Linear: linear(kv, m.hidden), Bias: vector(s.fill(kv, 1))},
+			{Kind: OpLinear, Dst: 3, A: 2, B: None, Linear: linear(q, m.hidden), Bias: vector(s.values(q, 1))},
+			{Kind: OpLinear, Dst: 4, A: 2, B: None, Linear: linear(kv, m.hidden), Bias: vector(s.values(kv, 1))},
+			{Kind: OpLinear, Dst: 5, A: 2, B: None, Linear: linear(kv, m.hidden), Bias: vector(s.values(kv, 1))},
 			rope(3, m.heads), rope(4, m.kvHeads),
 			{Kind: OpStoreKV, Dst: None, A: 4, B: 5, CacheLayer: l},
 			{Kind: OpAttend, Dst: 6, A: 3, B: None, CacheLayer: l, Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.headDim, Scale: 0.125},
 			{Kind: OpQuantize, Dst: 7, A: 6, B: None},
 			{Kind: OpLinear, Dst: 8, A: 7, B: None, Linear: linear(m.hidden, q)},
 			{Kind: OpAdd, Dst: 0, A: 0, B: 8},
-			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.fill(m.hidden, 1)), Eps: 1e-6},
+			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.values(m.hidden, 1)), Eps: 1e-6},
 			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
 			{Kind: OpLinear, Dst: 9, A: 2, B: None, Linear: linear(m.inter, m.hidden)},
 			{Kind: OpLinear, Dst: 10, A: 2, B: None, Linear: linear(m.inter, m.hidden)},
@@ -90,8 +90,8 @@ func BenchmarkLayers(b *testing.B) {
 					}
 					defer d.Close()
 					e, bytes := benchProgram(b, d, m, 1, c.pos+c.rows)
-					s := series(5)
-					in := s.fill(c.rows*m.hidden, 1)
+					s := gateSeries(5)
+					in := s.values(c.rows*m.hidden, 1)
 					out := make([]float32, len(in))
 					rows := make([]Row, c.rows)
 					for i := range rows {
