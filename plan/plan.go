@@ -8,6 +8,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type Stage struct {
 	KVBytes     int64   `json:"kv_bytes"`     // KV cache for Context positions of Sessions sessions
 	Score       float64 `json:"score,omitempty"`
 	Memory      int64   `json:"memory_bytes,omitempty"` // free memory the plan counted on; 0 = not known
+	RoundTrip   float64 `json:"rtt_seconds,omitempty"`  // between the head and this stage, measured; 0 = not known
 }
 
 // label is how errors name a stage.
@@ -99,14 +101,13 @@ func FromRanges(base Plan, head Stage, peers []Stage) (*Plan, error) {
 	return &p, nil
 }
 
-// id orders and tells apart peers: the key's fingerprint where there is one.
+// id orders and tells apart peers: the key's fingerprint where there is one, and the address, since the stages of one
+// machine may share a key.
 func (s Stage) id() string {
-	for _, id := range []string{s.Fingerprint, s.Addr, s.Name} {
-		if id != "" {
-			return id
-		}
+	if s.Fingerprint != "" {
+		return s.Fingerprint + "@" + s.Addr
 	}
-	return ""
+	return cmp.Or(s.Addr, s.Name)
 }
 
 // Validate checks that the plan runs a model of the given number of layers: every layer is held exactly once, stages
