@@ -16,6 +16,8 @@ type CPUOptions struct {
 	Threads int
 	// AuditEvery recomputes one operation of every AuditEvery-th Run with the plain reference and compares; 0 is never.
 	AuditEvery int
+	// Kernels is one of CPUKernels; "" means what the environment variable DCHAIN_CPU names, else the fastest.
+	Kernels string
 }
 
 const maxThreads = 1024
@@ -40,10 +42,14 @@ type cpuDevice struct {
 	closed     atomic.Bool
 }
 
-// NewCPU starts the CPU device with the fastest kernels this processor runs, or those the environment variable
+// NewCPU starts the CPU device with the fastest kernels this processor runs, or those that o or the environment variable
 // DCHAIN_CPU names (generic, avx2, avx512vnni); a name that is unknown or not available is an error.
 func NewCPU(o CPUOptions) (Device, error) {
-	kern, err := selectKernels(os.Getenv("DCHAIN_CPU"))
+	name := o.Kernels
+	if name == "" {
+		name = os.Getenv("DCHAIN_CPU")
+	}
+	kern, err := selectKernels(name)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +66,25 @@ func newCPU(o CPUOptions, kern *kernels) (*cpuDevice, error) {
 	}
 	threads := o.Threads
 	if threads == 0 {
-		threads = min(physicalCores(), runtime.GOMAXPROCS(0))
+		threads = DefaultThreads()
 	}
 	return &cpuDevice{kern: kern, threads: threads, auditEvery: o.AuditEvery, pool: newPool(threads)}, nil
 }
+
+// CPUKernels lists the kernels this processor runs, best first; those that DCHAIN_CPU names alone, where it is set.
+func CPUKernels() []string {
+	if name := os.Getenv("DCHAIN_CPU"); name != "" {
+		return []string{name}
+	}
+	var names []string
+	for _, k := range kernelSets() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// DefaultThreads is what 0 threads mean: the physical cores of this machine, at most GOMAXPROCS.
+func DefaultThreads() int { return min(physicalCores(), runtime.GOMAXPROCS(0)) }
 
 // physicalCores counts the cores of this machine, not their hardware threads, as far as the system tells.
 func physicalCores() int {

@@ -36,14 +36,23 @@ func Probe(dev Device) (ProbeResult, error) {
 	start := time.Now()
 	p := ProbeResult{Device: dev.Name()}
 	var err error
-	if p.Hash, err = probeHash(dev); err != nil {
-		return p, fmt.Errorf("probing %s: %w", dev.Name(), err)
+	if p.Hash, err = ProbeHash(dev); err != nil {
+		return p, err
 	}
 	if p.GMACs, p.PrefillGMACs, err = probeSpeed(dev); err != nil {
 		return p, fmt.Errorf("probing %s: %w", dev.Name(), err)
 	}
 	p.Took = time.Since(start)
 	return p, nil
+}
+
+// ProbeHash is the hash of Probe alone, which takes milliseconds.
+func ProbeHash(dev Device) ([32]byte, error) {
+	hash, err := probeHash(dev)
+	if err != nil {
+		return hash, fmt.Errorf("probing %s: %w", dev.Name(), err)
+	}
+	return hash, nil
 }
 
 // probeHash hashes the results of both weight formats on every kind of input row.
