@@ -30,7 +30,7 @@ func (h *Head) Evaluate(ctx context.Context, ids []int, window int, progress fun
 		part := ids[at:min(at+window, len(ids))]
 		err := h.EachLogits(ctx, part, func(pos int, logits []float32) error {
 			if pos+1 < len(part) {
-				sum -= logProbability(logits, part[pos+1])
+				sum -= LogProbability(logits, part[pos+1])
 				ev.Scored++
 			}
 			return nil
@@ -86,8 +86,8 @@ func (h *Head) EachLogits(ctx context.Context, ids []int, each func(pos int, log
 	return nil
 }
 
-// logProbability is the log-softmax of logits at id, in float64. It measures the model and never feeds back into it.
-func logProbability(logits []float32, id int) float64 {
+// LogProbability is the log-softmax of logits at id, in float64. It measures the model and never feeds back into it.
+func LogProbability(logits []float32, id int) float64 {
 	top := float64(logits[Argmax(logits)])
 	var sum float64
 	for _, l := range logits {

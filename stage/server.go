@@ -153,6 +153,9 @@ func (s *Server) hello() *transport.Hello {
 	if m := s.opts.Model; m != nil {
 		h.Model, h.Fingerprint = m.Source.ID(), m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion)
 		h.Layers, h.Hidden = int32(m.Spec.Layers), int32(m.Spec.Hidden)
+		if m.Spec.MaxPos > 0 {
+			h.Context = min(h.Context, int32(m.Spec.MaxPos))
+		}
 	}
 	if s.opts.Range.Len() > 0 {
 		h.First, h.Last = int32(s.opts.Range.First), int32(s.opts.Range.Last)
