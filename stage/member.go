@@ -64,6 +64,8 @@ const dialAttempts = 4
 // dialNext connects to the next stage as its predecessor in the ring.
 func (m *member) dialNext(ctx context.Context) error {
 	addr := transport.PeerAddr{Host: m.assign.NextAddr, Fingerprint: m.assign.NextFingerprint}
+	dial := m.server.opts.Dial
+	dial.Endpoint = m.server.listener.Endpoint() // one port for the operator to open
 	var err error
 	for attempt := range dialAttempts {
 		if attempt > 0 {
@@ -74,7 +76,7 @@ func (m *member) dialNext(ctx context.Context) error {
 			}
 		}
 		var link *transport.Link
-		if link, err = transport.Dial(ctx, addr, m.server.opts.Dial); err != nil {
+		if link, err = transport.Dial(ctx, addr, dial); err != nil {
 			continue
 		}
 		hello := m.server.opts.Local

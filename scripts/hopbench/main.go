@@ -1,7 +1,7 @@
 // Command hopbench measures what a hop between two processes on one machine costs, beside a bare quic-go echo of the same
 // size and pace in the same run. It starts itself a second time as the echoing side, measures both in alternating blocks,
 // prints JSON and exits 1 when a bar is missed: per hop p50 at most 0.3 ms and p99 at most 1.5 ms (half a round trip), p50
-// at most 1.3 x the bare echo's.
+// at most 1.3 x the bare echo's. An absolute bar that the bare echo misses in the same run is reported but not judged.
 //
 //	go run ./scripts/hopbench [-n 1000] [-bytes 3584] [-pause 5ms]
 package main
@@ -94,6 +94,8 @@ type report struct {
 	RatioP99  float64   `json:"ratio_p99"`
 	WithinBar bool      `json:"within_bar"`
 	Missed    []string  `json:"missed"`
+	// Unjudged lists the absolute bars that the bare echo misses too: the machine is too busy to tell.
+	Unjudged []string `json:"unjudged"`
 }
 
 // measure runs the head's side. ok is false when a bar is missed.
@@ -141,16 +143,22 @@ func measure(opts options) (ok bool, err error) {
 }
 
 func judge(opts options, link, bare []time.Duration) report {
-	r := report{Bytes: opts.bytes, N: len(link), PauseMS: float64(opts.pause.Microseconds()) / 1000, Missed: []string{}}
+	r := report{Bytes: opts.bytes, N: len(link), PauseMS: float64(opts.pause.Microseconds()) / 1000, Missed: []string{}, Unjudged: []string{}}
 	r.LinkTrip, r.LinkHop = quantilesOf(link, 1), quantilesOf(link, 2)
 	r.BareTrip, r.BareHop = quantilesOf(bare, 1), quantilesOf(bare, 2)
 	r.RatioP50, r.RatioP99 = r.LinkTrip.P50/r.BareTrip.P50, r.LinkTrip.P99/r.BareTrip.P99
 	for _, bar := range []struct {
-		name       string
-		value, max float64
-	}{{"link_hop.p50_ms", r.LinkHop.P50, maxP50}, {"link_hop.p99_ms", r.LinkHop.P99, maxP99}, {"ratio_p50", r.RatioP50, maxRatio}} {
-		if bar.value > bar.max {
-			r.Missed = append(r.Missed, fmt.Sprintf("%s is %.3f, at most %.1f wanted", bar.name, bar.value, bar.max))
+		name             string
+		value, bare, max float64
+	}{{"link_hop.p50_ms", r.LinkHop.P50, r.BareHop.P50, maxP50}, {"link_hop.p99_ms", r.LinkHop.P99, r.BareHop.P99, maxP99}, {"ratio_p50", r.RatioP50, 0, maxRatio}} {
+		if bar.value <= bar.max {
+			continue
+		}
+		text := fmt.Sprintf("%s is %.3f, at most %.1f wanted", bar.name, bar.value, bar.max)
+		if bar.bare > bar.max {
+			r.Unjudged = append(r.Unjudged, text)
+		} else {
+			r.Missed = append(r.Missed, text)
 		}
 	}
 	r.WithinBar = len(r.Missed) == 0
