@@ -10,12 +10,12 @@ var avx2Kernels = kernels{
 	split3:  split3Vector256,
 	combine: combineVector256,
 
-	moments:    momentsGeneric,
-	normalise:  normaliseGeneric,
-	act:        actGeneric,
-	scores:     scoresGeneric,
+	moments:    momentsVector256,
+	normalise:  normaliseVector256,
+	act:        actVector256,
+	scores:     scoresVector256,
 	highest:    highestGeneric,
-	weigh:      weighGeneric,
+	weigh:      weighVector256,
 	accumulate: accumulateGeneric,
 
 	sum: sumVector256,

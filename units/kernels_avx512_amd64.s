@@ -1,7 +1,7 @@
 //go:build amd64 && !purego
 
 #include "textflag.h"
-#include "kernels_avx512_amd64.h"
+#include "kernels_amd64.h"
 
 // AVX-512 VNNI kernels. VPDPBUSD adds four products of an unsigned byte (the weight + 128, a register) and a signed one
 // (an activation limb, four bytes broadcast from memory) to each 32-bit lane, without saturation. A lane is one of the

@@ -1,7 +1,7 @@
 //go:build amd64 && !purego
 
 #include "textflag.h"
-#include "kernels_avx512_amd64.h"
+#include "kernels_amd64.h"
 
 // AVX-512 kernels that cut rows into limbs and join unit sums.
 

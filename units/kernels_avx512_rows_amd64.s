@@ -1,7 +1,7 @@
 //go:build amd64 && !purego
 
 #include "textflag.h"
-#include "kernels_avx512_amd64.h"
+#include "kernels_amd64.h"
 
 // AVX-512 kernels of norms and activations: the functions of NUMERICS.md on 16 values at a time, each operation rounded
 // as in the scalar form.

@@ -1,4 +1,4 @@
-// Macros of the AVX-512 kernels. R10 points to the constants (CONSTANTS).
+// Constants and macros of the vector kernels. R10 points to the constants (CONSTANTS). The macros are AVX-512.
 
 #define C_ABS     0x00(R10)
 #define C_FLUSH   0x04(R10) // bits of 2^-63
