@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,17 +24,22 @@ type cluster struct {
 	req       *clusterRequest
 	model     *inspect.Model
 	device    units.Device
+	gate      kernelGate // what the device was compared on
 	head      *stage.Head
 	ring      *stage.Ring // nil when unsplit
-	plan      *plan.Plan
+	kids      *children   // of --spawn, else nil
+	plan      *plan.Plan  // nil when unsplit
 	positions int
 	hash      [32]byte
+	loadTime  time.Duration // to load here and on the stages and to connect
 	closers   []func()
 }
 
 // clusterNeeds is what a command asks of a cluster beside the flags.
 type clusterNeeds struct {
-	positions int  // positions of the longest sequence; 0 = as many as --ctx or the model gives
+	positions int // positions of the longest sequence; 0 = as many as --ctx or the model gives
+	// reach are the positions worth having if the model and the stages allow them and --ctx does not say otherwise.
+	reach     int
 	sessions  int  // sessions at once
 	returnAll bool // hidden states of every position, for likelihoods
 	recorder  *stage.Recorder
@@ -59,35 +65,105 @@ func (a *app) openCluster(ctx context.Context, m *inspect.Model, r *clusterReque
 	return c, nil
 }
 
+// open gates the device, reaches the stages, agrees on who holds what, and loads.
 func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
-	var err error
-	if c.positions, err = c.contextFor(needs.positions); err != nil {
+	if err := c.contextFor(needs); err != nil {
 		return err
 	}
-	if c.device, err = units.NewCPU(units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}); err != nil {
+	if err := c.checkFit(needs); err != nil {
 		return err
 	}
-	c.onClose(func() { c.device.Close() })
+	if err := c.openDevice(); err != nil {
+		return err
+	}
+	start := time.Now()
 	own := plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
 	var peers []*stage.Peer
 	var opts stage.RingOptions
 	if c.req.split() {
-		if opts, err = c.ringOptions(ctx, needs); err != nil {
+		var err error
+		if peers, opts, err = c.reachPeers(ctx, needs); err != nil {
 			return err
 		}
-		if peers, err = stage.DialPeers(ctx, opts); err != nil {
-			return err
-		}
-		var ordered []*stage.Peer
-		if ordered, err = c.planFor(peers, needs); err != nil {
-			stage.ClosePeers(peers, err)
-			return err
-		}
-		peers, own = ordered, c.plan.Stages[0].Range
-	} else if c.req.layers.Len() > 0 && c.req.layers != own {
-		return usageError("--layers %v: without stages the head runs all layers", c.req.layers)
+		own = c.plan.Stages[0].Range
 	}
-	var stages []stage.Stage
+	weights, err := c.load(ctx, own, peers, opts)
+	if err != nil {
+		return err
+	}
+	err = c.assemble(weights, own, needs)
+	c.loadTime = time.Since(start)
+	return err
+}
+
+// ownLayers says which layers this process is going to run, before the stages are reached.
+func (c *cluster) ownLayers() plan.Range {
+	if c.req.split() {
+		return c.req.layers
+	}
+	return plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
+}
+
+// checkFit refuses what this machine has no memory for, before anything is loaded or asked of another one.
+func (c *cluster) checkFit(needs clusterNeeds) error {
+	if r := c.req; !r.split() && r.layers.Len() > 0 && r.layers != c.ownLayers() {
+		return usageError("--layers %v: without stages the head runs all layers", r.layers)
+	}
+	layers := c.ownLayers().Len()
+	if c.req.spawn > 0 { // the stages are on this machine too
+		layers = c.model.Spec.Layers
+	}
+	return checkMemory(c.need(needs), layers, true)
+}
+
+// openDevice opens the processor and gates it at the shapes that this process, and the stages it spawns, will use.
+func (c *cluster) openDevice() error {
+	layers := c.ownLayers().Len() > 0 || c.req.spawn > 0
+	shapes := gateShapes(&c.model.Spec, c.req.mode, layers, true, min(c.positions, headGateContext))
+	var err error
+	c.device, c.gate, err = c.app.openDevice(units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, shapes)
+	if err != nil {
+		return err
+	}
+	c.onClose(func() { c.device.Close() })
+	return nil
+}
+
+// reachPeers dials the stages, after starting those of --spawn, and returns them in layer order.
+func (c *cluster) reachPeers(ctx context.Context, needs clusterNeeds) ([]*stage.Peer, stage.RingOptions, error) {
+	opts, err := c.ringOptions(ctx, needs)
+	if err != nil {
+		return nil, opts, err
+	}
+	peers, err := stage.DialPeers(ctx, opts)
+	if err != nil {
+		return nil, opts, err
+	}
+	c.widen(peers, needs)
+	opts.Context = c.positions
+	var ordered []*stage.Peer
+	if err = checkProbes(opts.Local.ProbeHash, peers); err == nil {
+		ordered, err = c.planFor(peers, needs)
+	}
+	if err != nil {
+		stage.ClosePeers(peers, err)
+	}
+	return ordered, opts, err
+}
+
+// checkProbes refuses a stage whose arithmetic gave other bits than this machine's on the same numbers.
+func checkProbes(own [32]byte, peers []*stage.Peer) error {
+	for i, p := range peers {
+		if h := p.Hello.ProbeHash; h != own && h != [32]byte{} && own != [32]byte{} {
+			return &stage.HopError{Hop: i + 1, Addr: p.Addr.Host, Layers: plan.None, Phase: "connecting", Last: -1, Err: fmt.Errorf(
+				"its kernel probe is %x, this machine's is %x: one of the two computes wrong bits (dchain probe tells which)", h[:4], own[:4])}
+		}
+	}
+	return nil
+}
+
+// load reads the head's part here while the stages load theirs.
+func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer, opts stage.RingOptions) (*stage.Weights, error) {
 	var weights *stage.Weights
 	g, loading := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -104,13 +180,16 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 			return err
 		})
 	}
-	err = g.Wait()
+	err := g.Wait()
 	if c.ring != nil {
 		c.onClose(func() { c.ring.Close() })
 	}
-	if err != nil {
-		return err
-	}
+	return weights, err
+}
+
+// assemble puts the head before its stages.
+func (c *cluster) assemble(weights *stage.Weights, own plan.Range, needs clusterNeeds) error {
+	var stages []stage.Stage
 	if own.Len() > 0 {
 		e := stage.EngineOptions{Context: c.positions, Sessions: max(needs.sessions, 1), ReturnAll: needs.returnAll || c.ring != nil}
 		if needs.recorder != nil {
@@ -129,26 +208,38 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 			c.app.ui.note("stage %d cannot reach the next one: the head passes its results on", hop)
 		}
 	}
+	var err error
 	c.head, err = stage.NewHead(weights, stage.HeadOptions{Stages: stages, Chunk: c.req.chunk})
 	return err
 }
 
-// contextFor is the positions per session: --ctx, or as many as the request needs.
-func (c *cluster) contextFor(need int) (int, error) {
-	asked := c.req.ctx
-	if asked == 0 && c.req.plan != nil {
-		asked = c.req.plan.Context
-	}
+// contextFor sets the positions per session: --ctx, or as many as the request needs.
+func (c *cluster) contextFor(needs clusterNeeds) error {
+	asked := c.req.askedContext()
 	positions, err := contextOf(&c.model.Spec, asked)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	switch {
-	case need == 0:
-	case asked == 0:
-		positions = min(need, c.model.Spec.MaxPos)
+	c.positions = positions
+	if asked == 0 && needs.positions > 0 {
+		c.positions = min(needs.positions, c.model.Spec.MaxPos)
+		if len(c.req.peers) == 0 { // nobody else to ask
+			c.widen(nil, needs)
+		}
 	}
-	return positions, nil
+	return nil
+}
+
+// widen takes as many positions as are worth having and the stages allow.
+func (c *cluster) widen(peers []*stage.Peer, needs clusterNeeds) {
+	if c.req.askedContext() != 0 || needs.reach == 0 || c.req.spawn > 0 && peers != nil {
+		return
+	}
+	most := min(needs.reach, c.model.Spec.MaxPos)
+	for _, p := range peers {
+		most = min(most, int(p.Hello.Context))
+	}
+	c.positions = max(c.positions, most)
 }
 
 // ringOptions gathers peers and keys, after starting the stages of --spawn.
@@ -167,23 +258,22 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 	}
 	o.Local.Role = transport.RoleHead
 	if r.spawn == 0 {
-		if o.Dial.Identity, err = headIdentity(r.identity); err != nil {
+		if o.Local.ProbeHash, err = units.ProbeHash(c.device); err != nil {
 			return o, err
 		}
-		o.Dial.Known, err = c.app.knownHosts(r.knownHosts)
+		o.Dial, err = r.dial(c.app)
 		return o, err
 	}
 	ranges, err := c.spawnRanges()
 	if err != nil {
 		return o, err
 	}
-	kids, err := c.app.spawn(ctx, r, ranges, c.positions, o.Sessions)
-	if err != nil {
+	if c.kids, err = c.app.spawn(ctx, spawnOptions{request: r, kernels: c.gate.Kernels, ranges: ranges, positions: c.positions, sessions: o.Sessions}); err != nil {
 		return o, err
 	}
-	c.onClose(kids.close)
-	o.Dial.Identity = kids.head
-	for _, p := range kids.procs {
+	c.onClose(c.kids.close)
+	o.Dial.Identity = c.kids.head
+	for _, p := range c.kids.procs {
 		o.Peers = append(o.Peers, p.addr)
 	}
 	return o, nil

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"os"
 	"strings"
 
@@ -14,22 +15,27 @@ import (
 
 // clusterFlags say which model runs where: the flags that generate, diff-check and eval share.
 type clusterFlags struct {
-	model      string
-	peers      string
-	spawn      int
-	plan       string
-	layers     string
-	ctx        int
-	weights    string
-	route      string
-	threads    int
-	chunk      int
-	audit      int
-	identity   string
-	knownHosts string
+	trustFlags
+	model   string
+	peers   string
+	spawn   int
+	plan    string
+	layers  string
+	ctx     int
+	weights string
+	route   string
+	threads int
+	chunk   int
+	audit   int
 }
 
 func (f *clusterFlags) register(c *cobra.Command) {
+	f.registerShared(c)
+	c.Flags().IntVar(&f.threads, "threads", 0, "computing threads of the head and of spawned stages (default: the cores)")
+}
+
+// registerShared leaves out --threads, of which bench takes a list.
+func (f *clusterFlags) registerShared(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.model, "model", "", "model: org/name[@revision], a folder, builtin or synthetic:NAME (default builtin)")
 	fl.StringVar(&f.peers, "peers", "", "stages as [FINGERPRINT@]host:port,...")
@@ -37,13 +43,34 @@ func (f *clusterFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.plan, "plan", "", "stages from a plan `FILE` of the plan command")
 	fl.StringVar(&f.layers, "layers", "", "layers A-B that the head itself runs, from 0 (default: none beside stages)")
 	fl.IntVar(&f.ctx, "ctx", 0, "positions per session (default: as many as the request needs)")
-	fl.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
+	fl.StringVar(&f.weights, "weights", "", "weight format: int8 or int8x2 (default: the plan's, else int8)")
 	fl.StringVar(&f.route, "route", "auto", "how activations pass: ring (stage to stage), star (through the head), auto")
-	fl.IntVar(&f.threads, "threads", 0, "computing threads of the head and of spawned stages (default: the cores)")
 	fl.IntVar(&f.chunk, "prefill-chunk", stage.DefaultChunk, "prompt positions that travel together")
 	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
+	f.trustFlags.register(c)
+}
+
+// trustFlags say who this head is and which stages it trusts.
+type trustFlags struct {
+	identity   string
+	knownHosts string
+}
+
+func (f *trustFlags) register(c *cobra.Command) {
+	fl := c.Flags()
 	fl.StringVar(&f.identity, "identity", "", "OpenSSH ed25519 private key `FILE`, made when missing (default: ~/.ssh/id_ed25519 or dchain's own)")
 	fl.StringVar(&f.knownHosts, "known-hosts", "", "`FILE` of pinned stage keys (default: dchain's own)")
+}
+
+// dial opens the keys.
+func (f *trustFlags) dial(a *app) (transport.DialOptions, error) {
+	var o transport.DialOptions
+	var err error
+	if o.Identity, err = headIdentity(f.identity); err != nil {
+		return o, err
+	}
+	o.Known, err = a.knownHosts(f.knownHosts)
+	return o, err
 }
 
 // defaultAudit costs well under a percent: one operation of several hundred, every so many steps.
@@ -62,10 +89,6 @@ type clusterRequest struct {
 // check rejects what no run could satisfy, before anything is opened.
 func (f *clusterFlags) check() (*clusterRequest, error) {
 	r := &clusterRequest{clusterFlags: *f, layers: plan.None, route: stage.Route(f.route)}
-	var err error
-	if r.mode, err = units.ParseWeightMode(f.weights); err != nil {
-		return nil, usageError("--weights: %w", err)
-	}
 	if f.peers != "" && (f.spawn != 0 || f.plan != "") || f.spawn != 0 && f.plan != "" {
 		return nil, usageError("--peers, --spawn and --plan exclude each other")
 	}
@@ -83,24 +106,39 @@ func (f *clusterFlags) check() (*clusterRequest, error) {
 			return nil, usageError("%s: %d is less than %d", n.flag, n.value, n.least)
 		}
 	}
+	var err error
 	if f.layers != "" {
 		if r.layers, err = plan.ParseRange(f.layers); err != nil {
 			return nil, usageError("--layers: %w", err)
 		}
 	}
 	if f.peers != "" {
-		for _, s := range strings.Split(f.peers, ",") {
-			addr, err := transport.ParsePeerAddr(strings.TrimSpace(s))
-			if err != nil {
-				return nil, usageError("--peers: %w", err)
-			}
-			r.peers = append(r.peers, addr)
+		if r.peers, err = parsePeers(f.peers); err != nil {
+			return nil, err
 		}
 	}
 	if f.plan != "" {
-		return r, r.readPlan()
+		if err := r.readPlan(); err != nil {
+			return nil, err
+		}
+	}
+	if r.mode, err = units.ParseWeightMode(cmp.Or(r.weights, "int8")); err != nil {
+		return nil, usageError("--weights: %w", err)
 	}
 	return r, nil
+}
+
+// parsePeers reads the value of --peers.
+func parsePeers(list string) ([]transport.PeerAddr, error) {
+	var peers []transport.PeerAddr
+	for s := range strings.SplitSeq(list, ",") {
+		addr, err := transport.ParsePeerAddr(strings.TrimSpace(s))
+		if err != nil {
+			return nil, usageError("--peers: %w", err)
+		}
+		peers = append(peers, addr)
+	}
+	return peers, nil
 }
 
 // readPlan takes peers, the head's layers and what was not given as a flag from a plan file.
@@ -128,10 +166,17 @@ func (r *clusterRequest) readPlan() error {
 		return usageError("--layers %v: the plan gives the head layers %v", r.layers, r.plan.Stages[0].Range)
 	}
 	r.layers = r.plan.Stages[0].Range
-	if r.model == "" {
-		r.model = r.plan.Model
-	}
+	r.model = cmp.Or(r.model, r.plan.Model)
+	r.weights = cmp.Or(r.weights, r.plan.Weights)
 	return nil
+}
+
+// askedContext is --ctx, or the plan's context, or 0.
+func (r *clusterRequest) askedContext() int {
+	if r.ctx == 0 && r.plan != nil {
+		return r.plan.Context
+	}
+	return r.ctx
 }
 
 // split says whether other processes hold layers.

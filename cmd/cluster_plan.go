@@ -8,76 +8,114 @@ import (
 	"dchain/stage"
 )
 
-// planFor decides the layers of the head and of each peer, and returns the peers in layer order.
-func (c *cluster) planFor(peers []*stage.Peer, needs clusterNeeds) ([]*stage.Peer, error) {
-	need := needOf(&c.model.Spec, c.req.mode, c.positions, max(needs.sessions, 1))
-	base := plan.Plan{
-		Model: modelName(c.req.model), Fingerprint: fmt.Sprintf("%x", c.hash), Weights: c.req.mode.String(),
-		Layers: c.model.Spec.Layers, Context: c.positions, Sessions: max(needs.sessions, 1),
-	}
-	head := plan.Stage{Name: "head", Head: true, Range: c.req.layers}
-	fixed := slices.IndexFunc(peers, (*stage.Peer).Fixed) >= 0
-	var err error
-	switch {
-	case c.req.plan != nil:
-		c.plan = c.req.plan
-		err = c.plan.Validate(c.model.Spec.Layers)
-	case fixed:
-		stages := make([]plan.Stage, len(peers))
-		for i, p := range peers {
-			if !p.Fixed() {
-				return nil, usageError("%s holds no layers while others do", p.Addr.Host).
-					hint("start it with --layers, or start all stages without")
-			}
-			stages[i] = peerStage(p)
-			stages[i].Range = p.Range()
-		}
-		c.plan, err = plan.FromRanges(base, head, stages)
-	default:
-		base.Stages, err = c.apportion(peers, need)
-		c.plan = &base
-	}
-	if err != nil {
-		return nil, usageError("planning %s: %w", modelName(c.req.model), err)
-	}
-	for i := range c.plan.Stages {
-		need.Size(&c.plan.Stages[i])
-	}
-	return orderPeers(c.plan, peers)
+// planner makes a plan for stages that were reached.
+type planner struct {
+	base plan.Plan // everything but the stages
+	need plan.Need
+	head plan.Stage // layers that the head runs in any case, its score and memory
+	// share lets the head take layers by its score, like the stages, instead of those of head.
+	share bool
 }
 
-// apportion shares out the layers the head does not run over peers that hold none yet.
-func (c *cluster) apportion(peers []*stage.Peer, need plan.Need) ([]plan.Stage, error) {
-	if c.req.layers.Len() > 0 && c.req.layers.First != 0 {
-		return nil, fmt.Errorf("--layers %v: the head's layers start at 0", c.req.layers)
+// plan decides the layers of the head and of each peer: those that peers hold already, or else shares.
+func (p *planner) plan(peers []*stage.Peer) (*plan.Plan, error) {
+	if slices.IndexFunc(peers, (*stage.Peer).Fixed) < 0 {
+		return p.apportion(peers)
 	}
-	own := c.req.layers.Len()
-	need.Layers -= own
-	devices := []plan.Device{{ID: "head", Name: "head", Head: true}}
+	stages := make([]plan.Stage, len(peers))
+	for i, peer := range peers {
+		if !peer.Fixed() {
+			return nil, usageError("%s holds no layers while others do", peer.Addr.Host).
+				hint("start it with --layers, or start all stages without")
+		}
+		stages[i] = peerStage(peer)
+		stages[i].Range = peer.Range()
+	}
+	return plan.FromRanges(p.base, p.head, stages)
+}
+
+// apportion shares out the layers the head does not run in any case over peers that hold none yet.
+func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
+	own := p.head.Range
+	if own.Len() > 0 && own.First != 0 {
+		return nil, fmt.Errorf("--layers %v: the head's layers start at 0", own)
+	}
+	need := p.need
+	if need.Layers -= own.Len(); need.Layers <= 0 {
+		return nil, fmt.Errorf("--layers %v leaves no layers to the stages", own)
+	}
+	head := plan.Device{ID: "head", Name: p.head.Name, Head: true, Memory: p.head.Memory}
+	if own.Len() > 0 && head.Memory > 0 {
+		head.Memory = max(head.Memory-p.need.Total(own.Len(), false), 1)
+	}
+	if p.share {
+		head.Score = p.head.Score
+	}
+	devices := []plan.Device{head}
 	// Where one stage does not tell its capacity, all count the same.
 	known := !slices.ContainsFunc(peers, func(p *stage.Peer) bool { return !(p.Hello.CapacityGMACs > 0) })
-	for _, p := range peers {
-		s := peerStage(p)
+	for _, peer := range peers {
+		s := peerStage(peer)
 		if !known {
 			s.Score = 1
+			devices[0].Score = min(devices[0].Score, 1)
 		}
-		devices = append(devices, plan.Device{ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory})
+		devices = append(devices, plan.Device{
+			ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory,
+		})
 	}
 	stages, err := plan.Apportion(need, devices)
 	if err != nil {
 		return nil, err
 	}
-	stages[0].Range = c.req.layers
-	for i := range stages[1:] {
-		stages[i+1].Range.First += own
-		stages[i+1].Range.Last += own
+	if own.Len() > 0 {
+		stages[0].Range = own
+		for i := range stages[1:] {
+			stages[i+1].Range.First += own.Len()
+			stages[i+1].Range.Last += own.Len()
+		}
 	}
-	return stages, nil
+	stages[0].Score = p.head.Score
+	done := p.base
+	done.Stages = stages
+	return &done, nil
 }
 
 // peerStage is a dialled peer as the plan sees it.
 func peerStage(p *stage.Peer) plan.Stage {
-	return plan.Stage{Name: p.Addr.Host, Addr: p.Addr.Host, Fingerprint: p.Fingerprint(), Score: p.Hello.CapacityGMACs, Memory: int64(p.Hello.MemoryBytes)}
+	return plan.Stage{
+		Name: p.Addr.Host, Addr: p.Addr.Host, Fingerprint: p.Fingerprint(), Score: scoreOf(p.Hello.CapacityGMACs),
+		Memory: int64(p.Hello.MemoryBytes), RoundTrip: p.RTT().Seconds(),
+	}
+}
+
+// planFor decides the layers of the head and of each peer, and returns the peers in layer order.
+func (c *cluster) planFor(peers []*stage.Peer, needs clusterNeeds) ([]*stage.Peer, error) {
+	p := planner{need: c.need(needs), head: plan.Stage{Name: "head", Head: true, Range: c.req.layers}}
+	p.base = plan.Plan{
+		Model: modelName(c.req.model), Fingerprint: fmt.Sprintf("%x", c.hash), Weights: c.req.mode.String(),
+		Layers: c.model.Spec.Layers, Context: c.positions, Sessions: p.need.Sessions,
+	}
+	var err error
+	if c.req.plan == nil {
+		c.plan, err = p.plan(peers)
+	} else if c.plan = c.req.plan; c.plan.Fingerprint != "" && c.plan.Fingerprint != p.base.Fingerprint {
+		err = fmt.Errorf("--plan %s was made for another model, revision or weight format", c.req.clusterFlags.plan)
+	} else {
+		err = c.plan.Validate(c.model.Spec.Layers)
+	}
+	if err != nil {
+		return nil, usageError("planning %s: %w", modelName(c.req.model), err)
+	}
+	for i := range c.plan.Stages {
+		p.need.Size(&c.plan.Stages[i])
+	}
+	return orderPeers(c.plan, peers)
+}
+
+// need counts what the model asks of the machines.
+func (c *cluster) need(needs clusterNeeds) plan.Need {
+	return needOf(&c.model.Spec, c.req.mode, c.positions, max(needs.sessions, 1))
 }
 
 // orderPeers puts the peers in the order of the plan's stages. A peer the plan leaves out is hung up on.

@@ -19,14 +19,21 @@ const (
 	exitNotRun    = 2
 )
 
-// defaultPrompts are checked when --prompts is not given.
+// defaultPrompts are checked when --prompts is not given, and then two that are repeated from them, since some faults show
+// only at length: one of several prefill chunks, and one that fills the context where that is at most autoLong positions.
 var defaultPrompts = []string{"Once upon a time", "The king said to his daughter,", "In the middle of the forest"}
+
+const (
+	chunksPrompt = 3*stage.DefaultChunk + 8 // tokens, a few more than three chunks
+	autoLong     = 1024
+)
 
 type diffFlags struct {
 	clusterFlags
 	prompts string
 	ids     string
 	tokens  int
+	long    bool
 	json    bool
 }
 
@@ -55,9 +62,10 @@ Exit code 0: identical. 1: different; the message names the first token, and the
 	}
 	f.clusterFlags.register(c)
 	fl := c.Flags()
-	fl.StringVar(&f.prompts, "prompts", "", "`FILE` with one prompt a line (default: three built-in ones)")
+	fl.StringVar(&f.prompts, "prompts", "", "`FILE` with one prompt a line (default: built-in ones, up to several prefill chunks long)")
 	fl.StringVar(&f.ids, "ids", "", "one prompt as token ids 1,2,3")
 	fl.IntVarP(&f.tokens, "max-tokens", "n", 32, "tokens to generate for each prompt")
+	fl.BoolVar(&f.long, "long", false, fmt.Sprintf("also check a prompt that fills the context (default for contexts up to %d)", autoLong))
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
@@ -94,12 +102,17 @@ func (a *app) diffCheck(ctx context.Context, f *diffFlags) error {
 	if err != nil {
 		return err
 	}
-	longest := 0
+	needs := clusterNeeds{sessions: 1, recorder: stage.NewRecorder()}
 	for _, p := range prompts {
-		longest = max(longest, len(p))
+		needs.positions = max(needs.positions, len(p)+f.tokens)
 	}
-	recorder := stage.NewRecorder()
-	c, err := a.openCluster(ctx, m, req, clusterNeeds{positions: longest + f.tokens, sessions: 1, recorder: recorder})
+	limit, err := contextOf(&m.Spec, req.askedContext())
+	if err != nil {
+		return err
+	}
+	needs.reach = f.reach(limit)
+	recorder := needs.recorder
+	c, err := a.openCluster(ctx, m, req, needs)
 	if err != nil {
 		if errors.Is(err, stage.ErrModelMismatch) {
 			return &exitError{code: exitDifferent, err: err}
@@ -107,6 +120,7 @@ func (a *app) diffCheck(ctx context.Context, f *diffFlags) error {
 		return err
 	}
 	defer c.close()
+	prompts = append(prompts, f.longer(prompts, c.positions, limit)...)
 	unsplit, err := c.unsplit(ctx)
 	if err != nil {
 		return err
@@ -185,10 +199,52 @@ func (a *app) checkPrompts(ctx context.Context, m *inspect.Model, f *diffFlags) 
 	return prompts, nil
 }
 
+// reach are the positions that the longest repeated prompt and its answer want.
+func (f *diffFlags) reach(limit int) int {
+	switch own := f.prompts == "" && f.ids == ""; {
+	case f.long, own && limit <= autoLong:
+		return limit
+	case own:
+		return min(chunksPrompt+f.tokens, limit)
+	}
+	return 0
+}
+
+// longer are the repeated prompts for a context of so many positions, of the limit there could have been.
+func (f *diffFlags) longer(prompts [][]int, positions, limit int) [][]int {
+	var more [][]int
+	if f.prompts == "" && f.ids == "" {
+		more = repeatTo(prompts, min(chunksPrompt, positions-f.tokens))
+	}
+	if f.long || f.reach(limit) == limit {
+		more = append(more, repeatTo(append(more, prompts...), positions-f.tokens)...)
+	}
+	return more
+}
+
+// repeatTo is a prompt of n tokens made by repeating prompts; none when one of them is that long.
+func repeatTo(prompts [][]int, n int) [][]int {
+	var all []int
+	for _, p := range prompts {
+		if len(p) >= n {
+			return nil
+		}
+		all = append(all, p...)
+	}
+	long := make([]int, n)
+	for i := range long {
+		long[i] = all[i%len(all)]
+	}
+	return [][]int{long}
+}
+
 // unsplit is the whole model in this process, observed where the split is cut.
 func (c *cluster) unsplit(ctx context.Context) (stage.Run, error) {
 	run := stage.Run{Recorder: stage.NewRecorder()}
 	all := plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
+	if err := checkMemory(c.need(clusterNeeds{}), all.Len(), true); err != nil {
+		return run, fmt.Errorf("loading the unsplit model: %w", err)
+	}
 	w, err := stage.Load(ctx, c.model, c.device, stage.LoadOptions{Range: all, Readout: true, Mode: c.req.mode, Context: c.positions})
 	if err != nil {
 		return run, fmt.Errorf("loading the unsplit model: %w", err)

@@ -68,6 +68,7 @@ type generation struct {
 	Finish    string        `json:"finish_reason"`
 	Stages    []stageReport `json:"stages"`
 	Timings   stage.Timings `json:"timings"`
+	GateSecs  float64       `json:"gate_seconds"` // to compare the device with the reference, before loading
 	Checked   *bool         `json:"identical,omitempty"` // with --check
 }
 
@@ -123,7 +124,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 	}
 	report := generation{
 		Model: modelName(req.model), ModelHash: fmt.Sprintf("%x", c.hash), PromptIDs: prompt, TokenIDs: res.IDs, Text: res.Text,
-		Finish: res.Finish, Stages: c.stageReports(), Timings: res.Timings,
+		Finish: res.Finish, Stages: c.stageReports(), Timings: res.Timings, GateSecs: c.gate.Seconds,
 	}
 	a.summary(&report)
 	var different error

@@ -15,7 +15,10 @@ func freeMemory() int64 { return procValue("/proc/meminfo", "MemAvailable:") }
 
 // peakMemory is the most memory this process has held since it started or since resetPeakMemory, in bytes; 0 where the
 // system does not tell.
-func peakMemory() int64 { return procValue("/proc/self/status", "VmHWM:") }
+func peakMemory() int64 { return peakMemoryOf("self") }
+
+// peakMemoryOf is the same for another process.
+func peakMemoryOf(pid string) int64 { return procValue("/proc/"+pid+"/status", "VmHWM:") }
 
 // resetPeakMemory starts a new measurement, where the system can.
 func resetPeakMemory() { os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,9 @@ type serveFlags struct {
 	ctx            int
 	weights        string
 	watch          bool
+	audit          int
 	untilEOF       bool
+	gated          string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -62,8 +65,11 @@ use the stage. There is no mode without.`,
 	s.IntVar(&f.ctx, "ctx", 0, "positions per session (default: the model's, at most 4096)")
 	s.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
 	s.BoolVar(&f.watch, "watch", false, "print the text the heads generate")
+	s.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	s.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
 	s.MarkHidden("until-eof")
+	s.StringVar(&f.gated, "gated-kernels", "", "kernels that the parent process has gated, and knows the speed of")
+	s.MarkHidden("gated-kernels")
 	return c
 }
 
@@ -82,10 +88,6 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 			cancel()
 		}()
 	}
-	if opts.Device, err = units.NewCPU(units.CPUOptions{Threads: f.threads}); err != nil {
-		return err
-	}
-	defer opts.Device.Close()
 	if f.model != "" || layers.Len() > 0 {
 		if opts.Model, err = a.openModel(ctx, f.model); err != nil {
 			return err
@@ -98,8 +100,55 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if opts.Local, err = a.localHello(ctx, opts.Model, opts.Mode); err != nil {
 		return err
 	}
+	if err := checkListen(opts.Listen); err != nil {
+		return err
+	}
+	if err := a.measure(ctx, opts, f); err != nil {
+		return err
+	}
+	defer opts.Device.Close()
 	opts.Local.Backend, opts.Local.MemoryBytes, opts.Local.Watch = opts.Device.Name(), uint64(freeMemory()), f.watch
 	return a.serveWith(ctx, opts)
+}
+
+// checkListen finds out that an address cannot be listened on before layers are loaded for it.
+func checkListen(o transport.ListenOptions) error {
+	l, err := transport.Listen(o)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// measure opens the device, gates it at the shapes of the model, or of the built-in one as long as none is known, and
+// measures its capacity. A child of --spawn leaves both to its parent.
+func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFlags) error {
+	cpu := units.CPUOptions{Threads: f.threads, AuditEvery: f.audit, Kernels: f.gated}
+	opts.Local.Threads = int32(cmp.Or(f.threads, units.DefaultThreads()))
+	var err error
+	if f.gated != "" {
+		opts.Device, err = units.NewCPU(cpu)
+		return err
+	}
+	m := opts.Model
+	if m == nil {
+		if m, err = a.openModel(ctx, ""); err != nil {
+			return err
+		}
+		defer m.Close()
+	}
+	var gate kernelGate
+	if opts.Device, gate, err = a.openDevice(cpu, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)); err != nil {
+		return err
+	}
+	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
+	probe, err := units.Probe(opts.Device)
+	if err != nil {
+		opts.Device.Close()
+		return err
+	}
+	opts.Local.CapacityGMACs, opts.Local.ProbeHash = probe.GMACs, probe.Hash
+	return nil
 }
 
 // check turns flags into options, models aside.
@@ -123,6 +172,8 @@ func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
 		return fail(usageError("--max-sessions: %d is not at least 1", f.maxSessions))
 	case f.ctx < 0:
 		return fail(usageError("--ctx: %d is not at least 1", f.ctx))
+	case f.audit < 0:
+		return fail(usageError("--audit-every: %d is negative", f.audit))
 	}
 	if opts.Context == 0 {
 		opts.Context = defaultContext
@@ -168,7 +219,7 @@ func fixModel(opts *stage.ServerOptions, layers plan.Range, f *serveFlags) error
 func (a *app) serveWith(ctx context.Context, opts *stage.ServerOptions) error {
 	bar := a.ui.progress("loading")
 	opts.Progress = bar.of
-	opts.OpenModel = a.openAssigned
+	opts.OpenModel = func(ctx context.Context, name string) (*inspect.Model, error) { return a.openAssigned(ctx, name, opts) }
 	opts.Event = func(text string) { a.ui.note("%s", text) }
 	opts.Watch = func(t transport.Token) { a.ui.text(t.Text) }
 	server, err := stage.NewServer(ctx, *opts)
@@ -183,14 +234,24 @@ func (a *app) serveWith(ctx context.Context, opts *stage.ServerOptions) error {
 	return server.Run(ctx)
 }
 
-// openAssigned opens the model a head asks for: on the hub, built in or synthetic. A path on this machine is the
-// operator's to name, not the head's.
-func (a *app) openAssigned(ctx context.Context, name string) (*inspect.Model, error) {
+// openAssigned opens the model a head asks for: on the hub, built in or synthetic, and gates the device at its shapes. A
+// path on this machine is the operator's to name, not the head's.
+func (a *app) openAssigned(ctx context.Context, name string, opts *stage.ServerOptions) (*inspect.Model, error) {
 	kind, _, isKind := strings.Cut(name, ":")
 	if name != "builtin" && !(isKind && kind == "synthetic") && !isRepo(name) {
 		return nil, fmt.Errorf("the head asks for the folder %q: start this stage with --model to serve a folder", clip(name))
 	}
-	return a.openModel(ctx, name)
+	m, err := a.openModel(ctx, name)
+	if err != nil || name == "builtin" { // gated at the start
+		return m, err
+	}
+	report, err := units.Gate(opts.Device, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext))
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	a.ui.note("%s: gates passed at the shapes of %s, %d checks in %.2f s", report.Device, name, len(report.Checks), report.Took.Seconds())
+	return m, nil
 }
 
 // isRepo says whether a model name can only mean a repository on the hub.

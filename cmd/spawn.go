@@ -33,20 +33,29 @@ const (
 
 // spawn starts one stage for each range of layers on loopback and waits until all are ready. They end with close, and with
 // this process however it ends: a child watches its standard input, which closes then.
-func (a *app) spawn(ctx context.Context, r *clusterRequest, ranges []plan.Range, positions, sessions int) (*children, error) {
+func (a *app) spawn(ctx context.Context, o spawnOptions) (*children, error) {
 	dir, err := os.MkdirTemp("", "dchain-spawn-")
 	if err != nil {
 		return nil, fmt.Errorf("starting stages: %w", err)
 	}
 	kids := &children{dir: dir}
-	if err := kids.start(ctx, r, ranges, positions, sessions); err != nil {
+	if err := kids.start(ctx, o); err != nil {
 		kids.close()
 		return nil, fmt.Errorf("starting stages: %w", err)
 	}
 	return kids, nil
 }
 
-func (k *children) start(ctx context.Context, r *clusterRequest, ranges []plan.Range, positions, sessions int) error {
+// spawnOptions say what the children serve.
+type spawnOptions struct {
+	request   *clusterRequest
+	kernels   string // that this process has gated for them
+	ranges    []plan.Range
+	positions int
+	sessions  int
+}
+
+func (k *children) start(ctx context.Context, o spawnOptions) error {
 	var err error
 	if k.head, err = transport.LoadIdentity(filepath.Join(k.dir, "head")); err != nil {
 		return err
@@ -55,11 +64,13 @@ func (k *children) start(ctx context.Context, r *clusterRequest, ranges []plan.R
 	if err := os.WriteFile(authorized, []byte(transport.AuthorizedKeyLine(k.head.PublicKey())+"\n"), 0o600); err != nil {
 		return err
 	}
+	r := o.request
 	group, groupCtx := errgroup.WithContext(ctx)
-	for i, layers := range ranges {
+	for i, layers := range o.ranges {
 		c, err := startChild(fmt.Sprintf("stage %d", i+1), []string{
 			"serve-stage", "--model", modelName(r.model), "--weights", r.mode.String(), "--layers", layers.String(),
-			"--ctx", strconv.Itoa(positions), "--max-sessions", strconv.Itoa(sessions), "--threads", strconv.Itoa(r.threads),
+			"--ctx", strconv.Itoa(o.positions), "--max-sessions", strconv.Itoa(o.sessions), "--threads", strconv.Itoa(r.threads),
+			"--audit-every", strconv.Itoa(r.audit), "--gated-kernels", o.kernels,
 			"--listen", "127.0.0.1:0", "--identity", filepath.Join(k.dir, strconv.Itoa(i+1)), "--authorized-keys", authorized, "--until-eof",
 		})
 		if err != nil {
@@ -79,6 +90,15 @@ func (k *children) close() {
 	}
 	ends.Wait()
 	os.RemoveAll(k.dir)
+}
+
+// peakMemory sums the most memory each child has held, in bytes.
+func (k *children) peakMemory() int64 {
+	var sum int64
+	for _, c := range k.procs {
+		sum += peakMemoryOf(strconv.Itoa(c.cmd.Process.Pid))
+	}
+	return sum
 }
 
 // child is a stage process.

@@ -1,0 +1,113 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"dchain/inspect"
+	"dchain/units"
+)
+
+// Positions that the gates of attention fill. The reference they compare with is slow, so a head, which a user waits
+// for, tries one prefill of a little more than a block of the cache, a stage several blocks.
+const (
+	headGateContext  = 80
+	stageGateContext = 300
+)
+
+// gateShapes are the shapes that a process uses which runs layers, the readout, or both.
+func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, positions int) units.GateShapes {
+	g := units.GateShapes{Norms: []int{s.Hidden}}
+	linear := func(n, k int) { g.Linears = append(g.Linears, units.LinearShape{N: n, K: k, Mode: mode}) }
+	if readout {
+		linear(s.Dims(inspect.RoleLMHead))
+	}
+	if !layers {
+		return g
+	}
+	for _, role := range s.LayerRoles() {
+		n, k := s.Dims(role)
+		switch {
+		case k == 0:
+		case role == inspect.RoleQKV: // it becomes three
+			linear(s.Heads*s.HeadDim, k)
+			linear(s.KVHeads*s.HeadDim, k)
+		default:
+			linear(n, k)
+		}
+	}
+	g.Acts = []int{s.Inter}
+	g.Heads, g.KVHeads, g.HeadDim, g.RotaryDim = s.Heads, s.KVHeads, s.HeadDim, s.RotaryDim
+	g.Context = min(positions, s.MaxPos)
+	return g
+}
+
+// kernelGate is the result of gating one set of kernels.
+type kernelGate struct {
+	Kernels string           `json:"kernels"`
+	Device  string           `json:"device"`
+	Passed  bool             `json:"passed"`
+	Error   string           `json:"error,omitempty"`
+	Seconds float64          `json:"seconds"`
+	report  units.GateReport // what was compared
+}
+
+// gateKernels opens the device with one set of kernels and compares it with the reference. The device is nil unless it
+// passes.
+func gateKernels(o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
+	g := kernelGate{Kernels: o.Kernels}
+	device, err := units.NewCPU(o)
+	if err != nil {
+		return nil, g, err
+	}
+	g.Device = device.Name()
+	start := time.Now()
+	g.report, err = units.Gate(device, shapes)
+	g.Seconds = time.Since(start).Seconds()
+	var wrong *units.GateError
+	switch {
+	case errors.As(err, &wrong):
+		g.Error = wrong.Error()
+		return nil, g, device.Close()
+	case err != nil:
+		device.Close()
+		return nil, g, err
+	}
+	g.Passed = true
+	return device, g, nil
+}
+
+// openDevice opens the processor with the fastest kernels that give the reference's bits at the given shapes. Kernels that
+// do not are reported and not used; without any that do, nothing is computed.
+func (a *app) openDevice(o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
+	return a.firstPassing(units.CPUKernels(), func(kernels string) (units.Device, kernelGate, error) {
+		o.Kernels = kernels
+		return gateKernels(o, shapes)
+	})
+}
+
+func (a *app) firstPassing(kernels []string, gate func(string) (units.Device, kernelGate, error)) (units.Device, kernelGate, error) {
+	var first kernelGate
+	for i, name := range kernels {
+		device, g, err := gate(name)
+		if err != nil {
+			return nil, g, err
+		}
+		if device != nil {
+			if i > 0 {
+				a.ui.note("demoted to %s", g.Device)
+			}
+			return device, g, nil
+		}
+		if i == 0 {
+			first = g
+		}
+		a.ui.note("the %s kernels are not used, they gave a wrong bit: %s", name, g.Error)
+	}
+	return nil, first, fmt.Errorf("this processor gives wrong bits with all its kernels: %s", first.Error)
+}
+
+// scoreOf turns measured int8 multiply-adds per second (in 1e9) into the score of a plan, bytes of weights per second (in
+// 1e9): an ordinary activation row has two limbs, so every byte of weights takes part in two multiply-adds.
+func scoreOf(gmacs float64) float64 { return gmacs / 2 }

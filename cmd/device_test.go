@@ -1,0 +1,59 @@
+package cmd
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"dchain/units"
+)
+
+// Kernels that give a wrong bit are left for the next ones, with a word about it; when none is right, nothing runs.
+func TestKernelDemotion(t *testing.T) {
+	fake, err := units.NewCPU(units.CPUOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fake.Close()
+	for _, c := range []struct {
+		name   string
+		good   string
+		used   string
+		said   []string
+		failed bool
+	}{
+		{"the fastest passes", "fast", "fast", nil, false},
+		{"one is wrong", "middle", "middle", []string{"the fast kernels are not used, they gave a wrong bit: fast is off", "demoted to middle"}, false},
+		{"all are wrong", "", "", []string{"the fast kernels", "the middle kernels", "the slow kernels"}, true},
+	} {
+		var stderr bytes.Buffer
+		a := &app{ui: newUI(&bytes.Buffer{}, &stderr)}
+		device, g, err := a.firstPassing([]string{"fast", "middle", "slow"}, func(name string) (units.Device, kernelGate, error) {
+			g := kernelGate{Kernels: name, Device: name, Error: name + " is off"}
+			if name != c.good {
+				return nil, g, nil
+			}
+			return fake, g, nil
+		})
+		if (err != nil) != c.failed || (device == nil) != c.failed || !c.failed && g.Kernels != c.used {
+			t.Errorf("%s: %q, %v", c.name, g.Kernels, err)
+		}
+		for _, s := range c.said {
+			if !strings.Contains(stderr.String(), s) {
+				t.Errorf("%s: nothing says %q: %s", c.name, s, stderr.String())
+			}
+		}
+		if len(c.said) == 0 && stderr.Len() > 0 {
+			t.Errorf("%s: stderr %q", c.name, stderr.String())
+		}
+		if c.failed && (exitCode(err) != exitFailure || !strings.Contains(err.Error(), "fast is off")) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	boom := errors.New("no memory")
+	a := &app{ui: newUI(&bytes.Buffer{}, &bytes.Buffer{})}
+	if _, _, err := a.firstPassing([]string{"fast", "slow"}, func(string) (units.Device, kernelGate, error) { return nil, kernelGate{}, boom }); err != boom {
+		t.Errorf("an error that is no wrong bit: %v", err)
+	}
+}
