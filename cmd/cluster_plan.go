@@ -53,6 +53,7 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 	}
 	devices := []plan.Device{head}
 	// Where one stage does not tell its capacity, all count the same.
+	roundTrip := map[string]float64{}
 	known := !slices.ContainsFunc(peers, func(p *stage.Peer) bool { return !(p.Hello.CapacityGMACs > 0) })
 	for _, peer := range peers {
 		s := peerStage(peer)
@@ -60,8 +61,10 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 			s.Score = 1
 			devices[0].Score = min(devices[0].Score, 1)
 		}
+		id := s.Fingerprint + "@" + s.Addr
+		roundTrip[id] = s.RoundTrip
 		devices = append(devices, plan.Device{
-			ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory,
+			ID: id, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory,
 		})
 	}
 	stages, err := plan.Apportion(need, devices)
@@ -74,6 +77,9 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 			stages[i+1].Range.First += own.Len()
 			stages[i+1].Range.Last += own.Len()
 		}
+	}
+	for i, s := range stages {
+		stages[i].RoundTrip = roundTrip[s.Fingerprint+"@"+s.Addr]
 	}
 	stages[0].Score = p.head.Score
 	done := p.base

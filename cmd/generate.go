@@ -68,7 +68,7 @@ type generation struct {
 	Finish    string        `json:"finish_reason"`
 	Stages    []stageReport `json:"stages"`
 	Timings   stage.Timings `json:"timings"`
-	GateSecs  float64       `json:"gate_seconds"` // to compare the device with the reference, before loading
+	GateSecs  float64       `json:"gate_seconds"`        // to compare the device with the reference, before loading
 	Checked   *bool         `json:"identical,omitempty"` // with --check
 }
 

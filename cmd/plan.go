@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,11 +13,16 @@ import (
 
 	"dchain/inspect"
 	"dchain/plan"
+	"dchain/stage"
 	"dchain/units"
 )
 
 // planFlags are the flags of the plan command.
 type planFlags struct {
+	trustFlags
+	peers    string
+	layers   string
+	threads  int
 	capacity string
 	ctx      int
 	sessions int
@@ -35,9 +41,14 @@ func (a *app) planCommand() *cobra.Command {
 how fast the result decodes. It says so when one machine alone would be faster. A model that does not fit is refused
 with the numbers; nothing is shrunk to make it fit.
 
+With --peers the stages are asked for their capacity and memory, and the round trip to each is measured; this machine is
+the head, and takes its share of the layers too unless --layers says which (none, or A-B from 0). With --capacity nothing
+is measured, and the first machine is the head.
+
 A score is GB/s: bytes of quantised weights, in 1e9, that a machine gets through per second while decoding, as dchain
-probe measures it. The first machine is the head.`,
-		Example: `  dchain plan Qwen/Qwen2.5-0.5B-Instruct --capacity laptop=20:8GiB,desk=60:32GiB
+probe measures it.`,
+		Example: `  dchain plan Qwen/Qwen2.5-0.5B-Instruct --peers SHA256:...@desk:7433,SHA256:...@box:7433 --out plan.json
+  dchain plan Qwen/Qwen2.5-0.5B-Instruct --capacity laptop=20:8GiB,desk=60:32GiB
   dchain plan synthetic:llama-3.1-8b --capacity a=40:6GiB,b=40:6GiB --ctx 8192 --sessions 2 --json
   dchain plan --capacity a=10,b=30 --out plan.json`,
 		Args: atMost(1, "one MODEL"),
@@ -57,31 +68,54 @@ probe measures it. The first machine is the head.`,
 			return a.showPlan(p)
 		},
 	}
+	c.Flags().StringVar(&f.peers, "peers", "", "stages to ask, as [FINGERPRINT@]host:port,...")
+	c.Flags().StringVar(&f.layers, "layers", "", "with --peers: layers of the head, none or A-B from 0 (default: its share)")
+	c.Flags().IntVar(&f.threads, "threads", 0, "with --peers: computing threads of the head (default: the cores)")
+	f.trustFlags.register(c)
 	c.Flags().StringVar(&f.capacity, "capacity", "", "machines as name=score[:memory],... (score in GB/s); the first is the head")
 	c.Flags().IntVar(&f.ctx, "ctx", 0, "positions per session (default: the model's, at most 4096)")
 	c.Flags().IntVar(&f.sessions, "sessions", 1, "sessions at a time")
 	c.Flags().StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
-	c.Flags().DurationVar(&f.latency, "latency", time.Duration(plan.LAN.OneWay*1e9), "one-way network latency between machines")
+	c.Flags().DurationVar(&f.latency, "latency", time.Duration(plan.LAN.OneWay*1e9), "with --capacity: one-way network latency between machines")
 	c.Flags().StringVar(&f.out, "out", "", "also write the plan to `FILE`, for generate --plan")
 	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
 
-// makePlan apportions a model over the machines of --capacity.
+// check rejects what no plan could be made from.
+func (f *planFlags) check() error {
+	switch {
+	case f.capacity == "" && f.peers == "":
+		return usageError("plan needs the machines").
+			hint("--peers asks running stages, --capacity name=score[:memory],... describes machines")
+	case f.capacity != "" && f.peers != "":
+		return usageError("--capacity and --peers exclude each other")
+	case f.layers != "" && f.peers == "":
+		return usageError("--layers goes with --peers")
+	case f.latency < 0:
+		return usageError("--latency: %v is negative", f.latency)
+	case f.sessions < 1:
+		return usageError("--sessions: %d is not at least 1", f.sessions)
+	case f.threads < 0:
+		return usageError("--threads: %d is negative", f.threads)
+	}
+	return nil
+}
+
+// makePlan apportions a model over the machines of --capacity or --peers.
 func (a *app) makePlan(ctx context.Context, model string, f *planFlags) (*plan.Plan, error) {
 	mode, err := units.ParseWeightMode(f.weights)
 	if err != nil {
 		return nil, usageError("--weights: %w", err)
 	}
-	if f.capacity == "" {
-		return nil, usageError("plan needs the machines").hint("--capacity name=score[:memory],... names them")
+	if err := f.check(); err != nil {
+		return nil, err
 	}
-	devices, err := plan.ParseCapacities(f.capacity)
-	if err != nil {
-		return nil, usageError("--capacity: %w", err)
-	}
-	if f.latency < 0 {
-		return nil, usageError("--latency: %v is negative", f.latency)
+	var devices []plan.Device
+	if f.capacity != "" {
+		if devices, err = plan.ParseCapacities(f.capacity); err != nil {
+			return nil, usageError("--capacity: %w", err)
+		}
 	}
 	m, err := a.openModel(ctx, model)
 	if err != nil {
@@ -92,40 +126,115 @@ func (a *app) makePlan(ctx context.Context, model string, f *planFlags) (*plan.P
 	if err != nil {
 		return nil, err
 	}
-	if f.sessions < 1 {
-		return nil, usageError("--sessions: %d is not at least 1", f.sessions)
-	}
 	need := needOf(&m.Spec, mode, positions, f.sessions)
+	base := plan.Plan{
+		Model: modelName(model), Fingerprint: fmt.Sprintf("%x", m.Fingerprint(mode.String(), units.NumericsVersion)), Weights: mode.String(),
+		Layers: m.Spec.Layers, Context: positions, Sessions: f.sessions,
+	}
+	if f.peers != "" {
+		return a.planPeers(ctx, m, mode, f, planner{base: base, need: need})
+	}
+	if base.Stages, err = plan.Apportion(need, devices); err == nil {
+		err = base.Validate(m.Spec.Layers)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("planning %s: %w", base.Model, err)
+	}
 	link := plan.LAN
 	link.OneWay = f.latency.Seconds()
-
-	stages, err := plan.Apportion(need, devices)
-	if err != nil {
-		return nil, fmt.Errorf("planning %s: %w", modelName(model), err)
-	}
-	fingerprint := m.Fingerprint(mode.String(), units.NumericsVersion)
-	p := &plan.Plan{
-		Model: modelName(model), Fingerprint: fmt.Sprintf("%x", fingerprint), Weights: mode.String(),
-		Layers: m.Spec.Layers, Context: positions, Sessions: f.sessions, Stages: stages,
-	}
-	if err := p.Validate(m.Spec.Layers); err != nil {
-		return nil, err
-	}
-	return p, predict(p, need, devices, link)
-}
-
-// predict adds the predicted speed and the advice to a plan. A machine without a score leaves the plan without them.
-func predict(p *plan.Plan, need plan.Need, devices []plan.Device, link plan.Link) error {
-	links := make([]plan.Link, len(p.Stages))
+	links := make([]plan.Link, len(base.Stages))
 	for i := range links {
 		links[i] = link
 	}
+	return &base, predict(&base, need, devices, links)
+}
+
+// planPeers asks the stages, measures this machine, and apportions.
+func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.WeightMode, f *planFlags, p planner) (*plan.Plan, error) {
+	p.head = plan.Stage{Name: "head", Head: true, Range: plan.None, Memory: freeMemory()}
+	p.share = f.layers == ""
+	var err error
+	if f.layers != "" {
+		if p.head.Range, err = plan.ParseRange(f.layers); err != nil {
+			return nil, usageError("--layers: %w", err)
+		}
+	}
+	opts := stage.RingOptions{Model: m, Mode: mode, Context: p.base.Context, Sessions: f.sessions}
+	if opts.Peers, err = parsePeers(f.peers); err != nil {
+		return nil, err
+	}
+	probe, err := a.probeSelf(&m.Spec, mode, f.threads)
+	if err != nil {
+		return nil, err
+	}
+	p.head.Score = scoreOf(probe.GMACs)
+	if opts.Local, err = a.localHello(ctx, m, mode); err != nil {
+		return nil, err
+	}
+	opts.Local.ProbeHash = probe.Hash
+	if opts.Dial, err = f.dial(a); err != nil {
+		return nil, err
+	}
+	peers, err := stage.DialPeers(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer stage.ClosePeers(peers, nil)
+	if err := checkProbes(probe.Hash, peers); err != nil {
+		return nil, err
+	}
+	made, err := p.plan(peers)
+	if err == nil {
+		err = made.Validate(m.Spec.Layers)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("planning %s: %w", p.base.Model, err)
+	}
+	for i := range made.Stages {
+		p.need.Size(&made.Stages[i])
+	}
+	devices := []plan.Device{{ID: "head", Name: p.head.Name, Head: true, Score: p.head.Score, Memory: p.head.Memory}}
+	for _, peer := range peers {
+		s := peerStage(peer)
+		devices = append(devices, plan.Device{ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Score: s.Score, Memory: s.Memory})
+	}
+	return made, predict(made, p.need, devices, linksOf(made.Stages))
+}
+
+// probeSelf measures this machine, with the kernels that pass the gates.
+func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, threads int) (units.ProbeResult, error) {
+	device, _, err := a.openDevice(units.CPUOptions{Threads: threads}, gateShapes(s, mode, true, true, headGateContext))
+	if err != nil {
+		return units.ProbeResult{}, err
+	}
+	defer device.Close()
+	return units.Probe(device)
+}
+
+// linksOf are the hops of the ring: from each stage to the next, and from the last to the head. Round trips are known
+// between the head and each stage only; two stages are taken to be as far apart as the farther is from the head.
+func linksOf(stages []plan.Stage) []plan.Link {
+	links := make([]plan.Link, len(stages))
+	for i := range stages {
+		next := stages[(i+1)%len(stages)]
+		links[i] = plan.Link{OneWay: max(stages[i].RoundTrip, next.RoundTrip) / 2, Protocol: plan.LAN.Protocol}
+	}
+	return links
+}
+
+// predict adds the predicted speed and the advice to a plan. A machine without a score leaves the plan without them. The
+// alternatives are judged with the mean of the links.
+func predict(p *plan.Plan, need plan.Need, devices []plan.Device, links []plan.Link) error {
 	prediction, err := plan.Predict(need, p.Stages, links)
 	if err != nil {
 		return nil
 	}
 	p.Prediction = &prediction
-	if p.Options, err = plan.Compare(need, devices, link); err != nil {
+	mean := plan.Link{Protocol: links[0].Protocol}
+	for _, l := range links {
+		mean.OneWay += l.OneWay / float64(len(links))
+	}
+	if p.Options, err = plan.Compare(need, devices, mean); err != nil {
 		return err
 	}
 	p.Advice = plan.Advice(prediction, p.Options)
@@ -197,6 +306,7 @@ func (a *app) showPlan(p *plan.Plan) error {
 	if err := a.ui.printf("%s, %d layers, %s weights, context %d, sessions %d\n\n", p.Model, p.Layers, p.Weights, p.Context, p.Sessions); err != nil {
 		return err
 	}
+	measured := slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return s.RoundTrip > 0 })
 	rows := make([][]string, len(p.Stages))
 	for i, s := range p.Stages {
 		name := s.Name
@@ -208,9 +318,16 @@ func (a *app) showPlan(p *plan.Plan) error {
 			memory = plan.Bytes(s.Memory).String()
 		}
 		rows[i] = []string{fmt.Sprint(i), oneLine(name), s.Range.String(), fmt.Sprint(s.Range.Len()),
-			plan.Bytes(s.WeightBytes).String(), plan.Bytes(s.KVBytes).String(), memory, fmt.Sprintf("%g", s.Score)}
+			plan.Bytes(s.WeightBytes).String(), plan.Bytes(s.KVBytes).String(), memory, fmt.Sprintf("%.4g", s.Score)}
+		if measured {
+			rows[i] = append(rows[i], roundTrip(s))
+		}
 	}
-	if err := a.ui.table([]string{">stage", "machine", "layers", ">count", ">weights", ">KV cache", ">memory", ">GB/s"}, rows); err != nil {
+	header := []string{">stage", "machine", "layers", ">count", ">weights", ">KV cache", ">memory", ">GB/s"}
+	if measured {
+		header = append(header, ">RTT ms")
+	}
+	if err := a.ui.table(header, rows); err != nil {
 		return err
 	}
 	if p.Prediction == nil {
@@ -229,6 +346,13 @@ func (a *app) showPlan(p *plan.Plan) error {
 		return a.ui.printf("\n%s\n", p.Advice)
 	}
 	return nil
+}
+
+func roundTrip(s plan.Stage) string {
+	if s.RoundTrip == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", 1e3*s.RoundTrip)
 }
 
 func (a *app) showOptions(options []plan.Option) error {

@@ -70,7 +70,7 @@ MODEL is org/name[@revision] on the hub, a folder in hub layout, builtin (the de
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError("%w", err).hint("%s --help lists the flags", c.CommandPath())
 	})
-	root.AddCommand(a.generateCommand(), a.serveCommand(), a.diffCheckCommand(), a.inspectCommand(), a.planCommand(), a.tokenizeCommand(), a.versionCommand())
+	root.AddCommand(a.generateCommand(), a.serveCommand(), a.diffCheckCommand(), a.inspectCommand(), a.planCommand(), a.evalCommand(), a.benchCommand(), a.probeCommand(), a.tokenizeCommand(), a.versionCommand())
 	return root
 }
 

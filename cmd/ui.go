@@ -152,10 +152,11 @@ func (u *ui) pairs(kv [][2]string) error {
 	return err
 }
 
-// progress shows how far a load of bytes is. Its methods are safe for concurrent use.
+// progress shows how far a load of bytes, or other work, is. Its methods are safe for concurrent use.
 type progress struct {
 	ui   *ui
 	what string
+	unit string // "" counts bytes
 
 	mu    sync.Mutex
 	done  int64
@@ -172,7 +173,12 @@ func (u *ui) progress(what string) *progress {
 	return &progress{ui: u, what: what, spoke: time.Now()}
 }
 
-// of reports that n more bytes of total were loaded.
+// progressOf is the same for work that is counted in units other than bytes.
+func (u *ui) progressOf(what, unit string) *progress {
+	return &progress{ui: u, what: what, unit: unit, spoke: time.Now()}
+}
+
+// of reports that n more bytes or units of total are done.
 func (p *progress) of(n, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +192,11 @@ func (p *progress) of(n, total int64) {
 	}
 	if now := time.Now(); now.Sub(p.spoke) >= plainInterval {
 		p.spoke = now
-		p.ui.note("%s: %d%% of %s", p.what, 100*p.done/total, plan.Bytes(total))
+		size := plan.Bytes(total).String()
+		if p.unit != "" {
+			size = fmt.Sprintf("%d %s", total, p.unit)
+		}
+		p.ui.note("%s: %d%% of %s", p.what, 100*p.done/total, size)
 	}
 }
 
@@ -195,7 +205,7 @@ func (p *progress) draw(n, total int64) {
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(p.ui.err), progressbar.OptionSetDescription(p.what),
-			progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionShowBytes(p.unit == ""), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionSetTheme(progressbar.ThemeASCII), progressbar.OptionClearOnFinish())
 	}
 	p.bar.Add64(n)

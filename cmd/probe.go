@@ -1,0 +1,184 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dchain/plan"
+	"dchain/units"
+)
+
+type probeFlags struct {
+	model   string
+	weights string
+	threads int
+	json    bool
+}
+
+func (a *app) probeCommand() *cobra.Command {
+	var f probeFlags
+	c := &cobra.Command{
+		Use:   "probe",
+		Short: "Check this machine's arithmetic and measure its capacity",
+		Long: `probe compares every set of kernels this machine can run with the plain reference, bit for bit, at the shapes of a model,
+and measures the capacity that plans count with. The probe hash is over the bits of one fixed product: it is the same on
+every machine and backend of a numerics version, and stages whose hash differs are refused.
+
+Exit code 1: no kernels pass.`,
+		Example: `  dchain probe
+  dchain probe --model Qwen/Qwen2.5-0.5B-Instruct --threads 4 --json`,
+		Args: atMost(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.probe(c.Context(), &f) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.model, "model", "", "the model whose shapes to try (default builtin)")
+	fl.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
+	fl.IntVar(&f.threads, "threads", 0, "threads to measure with (default: the cores)")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	return c
+}
+
+// probeReport is the JSON of probe.
+type probeReport struct {
+	Model         string        `json:"model"` // whose shapes were tried
+	Numerics      int           `json:"numerics"`
+	Threads       int           `json:"threads"`
+	Devices       []probeDevice `json:"devices"`
+	Used          string        `json:"used"` // kernels, "" when none pass
+	ProbeHash     string        `json:"probe_hash,omitempty"`
+	CapacityGBps  float64       `json:"capacity_gbps"`  // the score of a plan
+	CapacityGMACs float64       `json:"capacity_gmacs"` // int8 multiply-adds per second when decoding, in 1e9
+	PrefillGMACs  float64       `json:"prefill_gmacs"`
+	BandwidthGBps float64       `json:"bandwidth_gbps"`
+	FreeMemory    int64         `json:"free_memory_bytes"` // 0 where the system does not tell
+}
+
+// probeDevice is a set of kernels and the gates it passed.
+type probeDevice struct {
+	kernelGate
+	Gates []probeGate `json:"gates"`
+}
+
+type probeGate struct {
+	Op     string   `json:"op"`
+	Checks int      `json:"checks"`
+	Values int      `json:"values"` // results compared bit for bit
+	Shapes []string `json:"shapes"`
+}
+
+func (a *app) probe(ctx context.Context, f *probeFlags) error {
+	mode, err := units.ParseWeightMode(f.weights)
+	if err != nil {
+		return usageError("--weights: %w", err)
+	}
+	if f.threads < 0 {
+		return usageError("--threads: %d is negative", f.threads)
+	}
+	m, err := a.openModel(ctx, f.model)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r := probeReport{Model: modelName(f.model), Numerics: units.NumericsVersion, Threads: cmp.Or(f.threads, units.DefaultThreads()), FreeMemory: freeMemory()}
+	shapes := gateShapes(&m.Spec, mode, true, true, stageGateContext)
+	for _, kernels := range units.CPUKernels() {
+		device, g, err := gateKernels(units.CPUOptions{Threads: r.Threads, Kernels: kernels}, shapes)
+		if err != nil {
+			return err
+		}
+		r.Devices = append(r.Devices, probeDevice{kernelGate: g, Gates: gatesByOp(g.report)})
+		if device == nil {
+			continue
+		}
+		if r.Used == "" {
+			err = r.measure(device, kernels)
+		}
+		if err = errors.Join(err, device.Close()); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		err = a.ui.json(r)
+	} else {
+		err = a.showProbe(&r)
+	}
+	if err == nil && r.Used == "" {
+		err = fmt.Errorf("this processor gives wrong bits with all its kernels: %s", r.Devices[0].Error)
+	}
+	return err
+}
+
+// measure fills in what the kernels that are going to be used can do.
+func (r *probeReport) measure(device units.Device, kernels string) error {
+	p, err := units.Probe(device)
+	if err != nil {
+		return err
+	}
+	r.Used, r.ProbeHash = kernels, fmt.Sprintf("%x", p.Hash)
+	r.CapacityGBps, r.CapacityGMACs, r.PrefillGMACs = scoreOf(p.GMACs), p.GMACs, p.PrefillGMACs
+	r.BandwidthGBps = units.MemoryBandwidth(r.Threads)
+	return nil
+}
+
+// gatesByOp sums the checks of each operation, in the order they were made.
+func gatesByOp(report units.GateReport) []probeGate {
+	var gates []probeGate
+	at := map[units.OpKind]int{}
+	for _, c := range report.Checks {
+		i, ok := at[c.Op]
+		if !ok {
+			i = len(gates)
+			at[c.Op] = i
+			gates = append(gates, probeGate{Op: c.Op.String()})
+		}
+		if !slices.Contains(gates[i].Shapes, c.Shape) {
+			gates[i].Shapes = append(gates[i].Shapes, c.Shape)
+		}
+		gates[i].Checks++
+		gates[i].Values += c.Values
+	}
+	return gates
+}
+
+func (a *app) showProbe(r *probeReport) error {
+	rows := make([][]string, len(r.Devices))
+	for i, d := range r.Devices {
+		var ops []string
+		for _, g := range d.Gates {
+			ops = append(ops, g.Op)
+		}
+		state := "not used"
+		switch {
+		case !d.Passed:
+			state = "WRONG: " + d.Error
+		case d.Kernels == r.Used:
+			state = "used"
+		}
+		rows[i] = []string{d.Device, fmt.Sprint(len(d.report.Checks)), strings.Join(ops, " "), fmt.Sprintf("%.2f", d.Seconds), oneLine(state)}
+	}
+	if err := a.ui.table([]string{"device", ">gates passed", "operations", ">s", ""}, rows); err != nil || r.Used == "" {
+		return err
+	}
+	memory := ""
+	if r.FreeMemory > 0 {
+		memory = plan.Bytes(r.FreeMemory).String()
+	}
+	if err := a.ui.printf("\n"); err != nil {
+		return err
+	}
+	return a.ui.pairs([][2]string{
+		{"shapes of", r.Model},
+		{"threads", fmt.Sprint(r.Threads)},
+		{"capacity", fmt.Sprintf("%.1f GB/s of int8 weights decoding (%.1f GMAC/s; prefill %.1f GMAC/s)", r.CapacityGBps, r.CapacityGMACs, r.PrefillGMACs)},
+		{"memory", fmt.Sprintf("%.1f GB/s read", r.BandwidthGBps)},
+		{"free memory", memory},
+		{"numerics", fmt.Sprint(r.Numerics)},
+		{"probe hash", r.ProbeHash},
+	})
+}
