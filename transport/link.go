@@ -63,8 +63,9 @@ func (l *Link) Peer() PublicKey { return l.peer }
 // Addr is the peer's address: as dialled, or as seen.
 func (l *Link) Addr() string { return l.addr }
 
-// RTT is the smoothed round-trip time of packets, 0 before the first measurement.
-func (l *Link) RTT() time.Duration { return l.conn.ConnectionStats().SmoothedRTT }
+// RTT is the shortest round trip of a packet so far, 0 before the first: the others include work, above all the
+// handshake's.
+func (l *Link) RTT() time.Duration { return l.conn.ConnectionStats().MinRTT }
 
 // Done is closed when the link has ended.
 func (l *Link) Done() <-chan struct{} { return l.conn.Context().Done() }
