@@ -315,8 +315,8 @@ func TestSlowAndLossyNetwork(t *testing.T) {
 	l, addr := transporttest.Listen(t, stage, transporttest.Allow(head))
 	network := transporttest.NewNetwork(t, addr.Host)
 	addr.Host = network.Addr()
-	dialled, accepted := transporttest.Connect(t, l, addr, head)
 	network.Delay(5 * time.Millisecond)
+	dialled, accepted := transporttest.Connect(t, l, addr, head)
 	network.Lose(0.05)
 	go func() {
 		for i := range 20 {
