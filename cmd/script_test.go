@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			}
 			return os.Mkdir(home, 0o700)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "stage": startStage},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "stage": startStage, "mutate": mutate, "strange": startStrange},
 	})
 }
 

@@ -2,11 +2,19 @@ package cmd
 
 import (
 	"bufio"
+	"context"
 	"io"
+	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"dchain/plan"
+	"dchain/stage"
+	"dchain/transport"
+	"dchain/units"
 )
 
 // startStage VAR ARGS... runs "dchain serve-stage ARGS..." in the background until the script ends, waits until it says
@@ -59,4 +67,43 @@ func startStage(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("serve-stage %q was not ready within 30 s", args[1:])
 		}
 	}
+}
+
+// startStrange VAR WHAT runs a stage in this process that holds layers 0-7 of the built-in model, lets everybody in, and
+// says of itself that it has another numerics version or another kernel probe.
+func startStrange(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: strange VAR numerics|probe")
+	}
+	a := &app{builtin: os.DirFS(ts.Getenv(builtinVar)), ui: newUI(io.Discard, io.Discard)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	ts.Defer(func() {
+		cancel()
+		running.Wait()
+	})
+	opts := stage.ServerOptions{Range: plan.Range{First: 0, Last: 7}, Context: 64, Sessions: 1}
+	var err error
+	opts.Model, err = a.openModel(ctx, "")
+	ts.Check(err)
+	opts.Device, err = units.NewCPU(units.CPUOptions{Threads: 1})
+	ts.Check(err)
+	opts.Local, err = a.localHello(ctx, opts.Model, opts.Mode)
+	ts.Check(err)
+	switch args[1] {
+	case "numerics":
+		opts.Local.Numerics++
+	case "probe":
+		opts.Local.ProbeHash[0] = 1
+	default:
+		ts.Fatalf("strange: unknown %q", args[1])
+	}
+	opts.Listen.Identity, err = transport.LoadIdentity(ts.MkAbs("strange-" + args[1]))
+	ts.Check(err)
+	opts.Listen.Addr, opts.Listen.Authorize = "127.0.0.1:0", func(transport.PublicKey) bool { return true }
+	opts.Dial.Identity = opts.Listen.Identity
+	server, err := stage.NewServer(ctx, opts)
+	ts.Check(err)
+	running.Go(func() { server.Run(ctx) })
+	ts.Setenv(args[0], transport.PeerAddr{Host: server.Addr().String(), Fingerprint: opts.Listen.Identity.Fingerprint()}.String())
 }
