@@ -159,7 +159,7 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 			return nil, usageError("--layers: %w", err)
 		}
 	}
-	opts := stage.RingOptions{Model: m, Mode: mode, Context: p.base.Context, Sessions: f.sessions}
+	opts := stage.RingOptions{Model: m, Mode: mode, Context: f.ctx, Sessions: f.sessions}
 	if opts.Peers, err = parsePeers(f.peers); err != nil {
 		return nil, err
 	}
@@ -183,6 +183,10 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	if err := checkProbes(probe.Hash, peers); err != nil {
 		return nil, err
 	}
+	if p.base.Context, err = commonContext(peers, p.base.Context, f); err != nil {
+		return nil, err
+	}
+	p.need.Context = p.base.Context
 	made, err := p.plan(peers)
 	if err == nil {
 		err = made.Validate(m.Spec.Layers)
@@ -199,6 +203,23 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 		devices = append(devices, plan.Device{ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Score: s.Score, Memory: s.Memory})
 	}
 	return made, predict(made, p.need, devices, linksOf(made.Stages))
+}
+
+// commonContext is the positions per session that every stage serves: those asked for, or as many as all of them have.
+func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error) {
+	for _, p := range peers {
+		has, sessions := int(p.Hello.Context), int(p.Hello.MaxSessions)
+		switch {
+		case sessions < f.sessions:
+			return 0, usageError("%s serves %d sessions, %d are asked for", p.Addr.Host, sessions, f.sessions).
+				hint("restart it with --max-sessions %d", f.sessions)
+		case has < f.ctx:
+			return 0, usageError("%s holds a context of %d positions, %d are asked for", p.Addr.Host, has, f.ctx).
+				hint("restart it with --ctx %d", f.ctx)
+		}
+		positions = min(positions, has)
+	}
+	return positions, nil
 }
 
 // probeSelf measures this machine, with the kernels that pass the gates.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // startStage VAR ARGS... runs "dchain serve-stage ARGS..." in the background until the script ends, waits until it says
-// ready, and sets the variable VAR to the address it printed.
+// ready, and sets the variable VAR to the address it printed, VAR_HOST to its host:port and VAR_PORT to the port.
 func startStage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: stage VAR ARGS...")
@@ -60,6 +61,9 @@ func startStage(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Fatalf("serve-stage %q ended before it was ready", args[1:])
 			case line == "ready":
 				ts.Setenv(args[0], addr)
+				_, host, _ := strings.Cut(addr, "@")
+				ts.Setenv(args[0]+"_HOST", host)
+				ts.Setenv(args[0]+"_PORT", host[strings.LastIndex(host, ":")+1:])
 				return
 			}
 			addr = line
@@ -82,7 +86,7 @@ func startStrange(ts *testscript.TestScript, neg bool, args []string) {
 		cancel()
 		running.Wait()
 	})
-	opts := stage.ServerOptions{Range: plan.Range{First: 0, Last: 7}, Context: 64, Sessions: 1}
+	opts := stage.ServerOptions{Range: plan.Range{First: 0, Last: 7}, Context: 200, Sessions: 1}
 	var err error
 	opts.Model, err = a.openModel(ctx, "")
 	ts.Check(err)

@@ -124,6 +124,7 @@ func TestValidate(t *testing.T) {
 		{"same peer twice", 8, []Stage{head, stage("a", "0-3"), stage("a", "4-7")}, "a appears twice in the plan"},
 		{"same key twice", 8, []Stage{head, {Name: "a", Fingerprint: "k", Range: Range{0, 3}}, {Name: "b", Fingerprint: "k", Range: Range{4, 7}}},
 			"b appears twice in the plan"},
+		{"same key, two addresses", 8, []Stage{head, {Name: "a", Addr: "m:1", Fingerprint: "k", Range: Range{0, 3}}, {Name: "b", Addr: "m:2", Fingerprint: "k", Range: Range{4, 7}}}, ""},
 	} {
 		p := Plan{Layers: c.layers, Stages: c.stages}
 		err := p.Validate(c.layers)
