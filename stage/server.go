@@ -207,7 +207,7 @@ func (s *Server) serveHead(ctx context.Context, link *transport.Link, hello *tra
 	m, err := s.join(ctx, link, a)
 	if err != nil {
 		fault := asFault(err, -1, a.Stage, "loading", -1)
-		s.event("assignment refused: %v", err)
+		s.event("assignment refused: %v", fault)
 		link.Send(fault)
 		// The head closes the link once it has read why.
 		drain(ctx, link)
