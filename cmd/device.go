@@ -26,16 +26,8 @@ func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, po
 	if !layers {
 		return g
 	}
-	for _, role := range s.LayerRoles() {
-		n, k := s.Dims(role)
-		switch {
-		case k == 0:
-		case role == inspect.RoleQKV: // it becomes three
-			linear(s.Heads*s.HeadDim, k)
-			linear(s.KVHeads*s.HeadDim, k)
-		default:
-			linear(n, k)
-		}
+	for _, dims := range s.LinearDims() {
+		linear(dims[0], dims[1])
 	}
 	g.Acts = []int{s.Inter}
 	g.Heads, g.KVHeads, g.HeadDim, g.RotaryDim = s.Heads, s.KVHeads, s.HeadDim, s.RotaryDim

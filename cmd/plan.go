@@ -288,10 +288,21 @@ func needOf(s *inspect.Spec, mode units.WeightMode, positions, sessions int) pla
 	row := 8*s.Hidden + 4*s.Inter + 4*s.Heads*s.HeadDim
 	return plan.Need{
 		Layers: s.Layers, Limbs: mode.Limbs(),
-		Layer: tensorsOf(s, s.LayerRoles()), Head: tensorsOf(s, readout),
+		Layer: largestLayer(s, mode), Head: tensorsOf(s, readout),
 		KVPosition: perPosition.Bytes(), Context: positions, Sessions: sessions,
 		Scratch: 4 * (int64(scratchRows)*int64(row) + int64(positions)*int64(s.RotaryDim) + int64(s.Vocab)),
 	}
+}
+
+// largestLayer counts the layer that takes most memory; most models have layers of one size.
+func largestLayer(s *inspect.Spec, mode units.WeightMode) plan.Tensors {
+	var largest plan.Tensors
+	for layer := range s.Layers {
+		if t := tensorsOf(s, s.LayerRoles(layer)); t.Bytes(mode.Limbs()) > largest.Bytes(mode.Limbs()) {
+			largest = t
+		}
+	}
+	return largest
 }
 
 func tensorsOf(s *inspect.Spec, roles []inspect.Role) plan.Tensors {

@@ -3,19 +3,28 @@ package inspect
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strings"
 )
 
+// Values of the Spec's names.
 const (
 	normRMS     = "rms"
 	normLN      = "ln"
 	actSiLU     = "silu"
 	actGELUTanh = "gelu_tanh"
+	actGELU     = "gelu"
+	actReLU     = "relu"
+	actReLU2    = "relu2"
 	layoutOutIn = "out_in"
 	layoutInOut = "in_out"
+	qkNormHead  = "head"
+	qkNormWidth = "width"
+	qkvGrouped  = "grouped"
+	qkvBlocks   = "blocks"
+	alibiPress  = "press"
+	alibiMPT    = "mpt"
 )
 
 // Upper bounds of config sizes. maxWidth is what an int32 sum of int8 products allows (units/NUMERICS.md section 4);
@@ -27,6 +36,7 @@ const (
 	maxHeadDim   = 4096
 	maxVocab     = 1 << 22
 	maxPositions = 1 << 26
+	maxExperts   = 1 << 14
 )
 
 // family is everything dchain knows about one architecture. Adding a family is adding one of these to families.
@@ -35,21 +45,40 @@ type family struct {
 	architecture string // the class with a language-model head
 	base         Spec   // what a config that leaves a key out means
 	keys         map[string]key
-	complete     func(*Spec) // fills what depends on other keys; may be nil
-	prefix       string      // of tensor names, which files of the bare model leave out
+	windows      func(d *draft, layer int) bool // layers with a window where no layer_types tell; nil: the family has none
+	partial      float64                        // share of a head that is rotated unless config says otherwise; 0: always the whole
+	complete     func(*draft) error             // fills what depends on several keys; may be nil
+
+	prefix       string // of tensor names, which files of the bare model leave out
 	names        names
+	alternatives []names  // other spellings, each taken when the index has its tensors
 	bias         []Role   // roles with a bias when there is no index to look it up in
 	unused       []string // endings of tensor names that take no part in the computation
 }
 
-var families = []*family{gpt2, llama, qwen2}
+// families in the order in which messages and documentation list them.
+var families = []*family{
+	llama, mistral, qwen2, qwen3, gemma2, gemma3, phi3,
+	mixtral, qwen3MoE,
+	gpt2, gptNeoX, bloom, opt,
+}
 
 // draft is a Spec while its config is being read.
 type draft struct {
 	Spec
 	fam  *family
 	bias map[Role]bool // by config; the index overrules it
-	rope *ropeParams   // from rope_parameters or rope_scaling, when one was read
+
+	ropes      map[string]ropeParams // from rope_parameters or rope_scaling, by layer type; "" when there is one for all
+	theta      float64               // rope_theta; 0: not said
+	localTheta float64               // rope_local_base_freq
+	partial    float64               // partial_rotary_factor
+	original   int                   // original_max_position_embeddings outside the rope parameters
+	layerTypes []string
+	useWindow  bool  // use_sliding_window
+	windowFrom int   // max_window_layers
+	period     int   // every so many layers one is of the other kind: sliding_window_pattern, no_rope_layer_interval, ...
+	flags      []int // one number a layer or layer numbers: no_rope_layers, mlp_only_layers
 }
 
 // ParseConfig makes a Spec from the bytes of config.json, of generation_config.json (may be nil) and from the tensor
@@ -74,7 +103,7 @@ func parseConfig(config, generation []byte, ix *Index) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	d := &draft{Spec: fam.base, fam: fam, bias: make(map[Role]bool)}
+	d := &draft{Spec: fam.base, fam: fam, bias: make(map[Role]bool), ropes: make(map[string]ropeParams)}
 	d.Family, d.names = fam.name, fam.names
 	for _, role := range fam.bias {
 		d.bias[role] = true
@@ -94,7 +123,7 @@ func parseConfig(config, generation []byte, ix *Index) (Spec, error) {
 	return d.Spec, nil
 }
 
-// parseObject reads a JSON object, leaving out members that are null.
+// parseObject reads a JSON object.
 func parseObject(b []byte) (map[string]json.RawMessage, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(b, &values); err != nil {
@@ -103,11 +132,6 @@ func parseObject(b []byte) (map[string]json.RawMessage, error) {
 	if values == nil {
 		return nil, fmt.Errorf("not a JSON object")
 	}
-	for k, v := range values {
-		if string(v) == "null" {
-			delete(values, k)
-		}
-	}
 	return values, nil
 }
 
@@ -115,12 +139,12 @@ func parseObject(b []byte) (map[string]json.RawMessage, error) {
 func findFamily(values map[string]json.RawMessage) (*family, error) {
 	var architectures []string
 	var modelType string
-	if v, ok := values["architectures"]; ok {
+	if v, ok := values["architectures"]; ok && !isNull(v) {
 		if err := json.Unmarshal(v, &architectures); err != nil {
 			return nil, keyError("architectures", err)
 		}
 	}
-	if v, ok := values["model_type"]; ok {
+	if v, ok := values["model_type"]; ok && !isNull(v) {
 		if err := json.Unmarshal(v, &modelType); err != nil {
 			return nil, keyError("model_type", err)
 		}
@@ -160,6 +184,12 @@ func (d *draft) readKeys(values map[string]json.RawMessage) error {
 		if !ok {
 			k, ok = sharedKeys[name]
 		}
+		if isNull(values[name]) {
+			if k.null != nil {
+				k.null(d)
+			}
+			continue
+		}
 		if !ok && !isHarmless(name) {
 			return fmt.Errorf("config key %q is not understood for %s, refusing to guess", name, d.fam.name)
 		}
@@ -172,7 +202,7 @@ func (d *draft) readKeys(values map[string]json.RawMessage) error {
 	}
 	missing := sorted[:0]
 	for name, k := range d.fam.keys {
-		if _, ok := values[name]; k.required && !ok {
+		if v, ok := values[name]; k.required && (!ok || isNull(v)) {
 			missing = append(missing, name)
 		}
 	}
@@ -192,7 +222,7 @@ func (d *draft) readGeneration(generation []byte) error {
 		return err
 	}
 	for _, name := range []string{"bos_token_id", "eos_token_id"} {
-		if v, ok := values[name]; ok {
+		if v, ok := values[name]; ok && !isNull(v) {
 			if err := sharedKeys[name].read(d, v); err != nil {
 				return keyError(name, err)
 			}
@@ -215,7 +245,9 @@ func (d *draft) finish() error {
 		s.HeadDim = s.Hidden / s.Heads
 	}
 	if d.fam.complete != nil {
-		d.fam.complete(s)
+		if err := d.fam.complete(d); err != nil {
+			return err
+		}
 	}
 	if s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("config key %q: %d is not a multiple of %q, %d",
@@ -228,26 +260,69 @@ func (d *draft) finish() error {
 	if s.Inter > maxWidth {
 		return fmt.Errorf("feed-forward width %d exceeds the limit of %d", s.Inter, maxWidth)
 	}
-	if s.Rope {
-		s.RotaryDim = s.HeadDim
-		if s.RopeScaling == "" {
-			s.RopeScaling = ropeNone
-		}
-		if s.RotaryDim%2 != 0 {
-			return fmt.Errorf("head dimension %d (%q over %q) is odd, rotary positions need an even one",
-				s.HeadDim, d.keyOf(&s.Hidden), d.keyOf(&s.Heads))
-		}
-	} else {
-		s.RopeScaling = ropeNone
+	if s.TopK > s.Experts {
+		return fmt.Errorf("%d experts a token of %d experts", s.TopK, s.Experts)
+	}
+	if err := d.finishWindows(); err != nil {
+		return err
+	}
+	if err := d.finishRope(); err != nil {
+		return err
 	}
 	for _, id := range slices.Concat(s.BOS, s.EOS) {
 		if id >= s.Vocab {
 			return fmt.Errorf("token id %d of bos_token_id or eos_token_id is beyond %q, %d", id, d.keyOf(&s.Vocab), s.Vocab)
 		}
 	}
-	s.AttnScale = 1 / math.Sqrt(float64(s.HeadDim))
+	if s.AttnScale == 0 {
+		s.AttnScale = attnScale(s.HeadDim)
+	}
 	return nil
 }
+
+// finishWindows settles which layers have a window: as layer_types say, or else by the family's rule.
+func (d *draft) finishWindows() error {
+	if d.layerTypes != nil && len(d.layerTypes) != d.Layers {
+		return fmt.Errorf("config key \"layer_types\": %d layers are listed, the model has %d", len(d.layerTypes), d.Layers)
+	}
+	for layer := range d.Layers {
+		if d.windowed(layer) {
+			d.Windowed = append(d.Windowed, layer)
+		}
+		if d.layerTypes == nil {
+			continue
+		}
+		switch kind := d.layerTypes[layer]; {
+		case kind == layerSliding && d.fam.windows == nil:
+			return fmt.Errorf("config key \"layer_types\": layer %d is %q, only %q is supported for %s", layer, kind, layerFull, d.fam.name)
+		case kind == layerSliding && d.Window == 0:
+			return fmt.Errorf("config key \"layer_types\": layer %d is %q, but no \"sliding_window\" is in force", layer, kind)
+		case kind != layerSliding && kind != layerFull:
+			return fmt.Errorf("config key \"layer_types\": layer %d is %q, only %q and %q are supported", layer, kind, layerFull, layerSliding)
+		}
+	}
+	if d.Windowed == nil {
+		d.Window = 0
+	}
+	return nil
+}
+
+// windowed says whether the layer has a window.
+func (d *draft) windowed(layer int) bool {
+	if d.fam.windows == nil || d.Window == 0 {
+		return false
+	}
+	if layer < len(d.layerTypes) {
+		return d.layerTypes[layer] == layerSliding
+	}
+	return d.fam.windows(d, layer)
+}
+
+// everyLayer is the rule of families whose window, when there is one, is that of all layers.
+func everyLayer(*draft, int) bool { return true }
+
+// mostLayers is the rule of families in which the last of every period of layers sees everything.
+func mostLayers(d *draft, layer int) bool { return d.period > 0 && (layer+1)%d.period != 0 }
 
 // keyOf names the config key that sets a field.
 func (d *draft) keyOf(field *int) string {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -11,6 +12,7 @@ import (
 type key struct {
 	read     func(d *draft, v json.RawMessage) error // nil: without influence on the logits
 	required bool
+	null     func(d *draft)   // what null means where it is not the same as leaving the key out
 	size     func(*Spec) *int // the field it sets, for messages about sizes
 }
 
@@ -25,23 +27,42 @@ func sizeKey(max int, field func(*Spec) *int) key {
 
 // optionalKey reads a positive integer up to max.
 func optionalKey(max int, field func(*Spec) *int) key {
-	read := func(d *draft, v json.RawMessage) error {
+	k := intKey(1, max, func(d *draft) *int { return field(&d.Spec) })
+	k.size = field
+	return k
+}
+
+// intKey reads an integer within bounds.
+func intKey(min, max int, field func(*draft) *int) key {
+	return key{read: func(d *draft, v json.RawMessage) error {
 		var n int
 		if err := json.Unmarshal(v, &n); err != nil {
 			return fmt.Errorf("want an integer, have %s", clip(v))
 		}
-		if n < 1 || n > max {
-			return fmt.Errorf("%d is outside 1 to %d", n, max)
+		if n < min || n > max {
+			return fmt.Errorf("%d is outside %d to %d", n, min, max)
 		}
-		*field(&d.Spec) = n
+		*field(d) = n
 		return nil
-	}
-	return key{read: read, size: field}
+	}}
 }
 
+// floatKey reads a number above zero; null is zero, which means none.
+func floatKey(field func(*draft) *float64) key {
+	return key{
+		read: func(d *draft, v json.RawMessage) error { return readFloat(v, 1e-6, 1e6, field(d)) },
+		null: func(d *draft) { *field(d) = 0 },
+	}
+}
+
+// boolKey reads true or false.
 func boolKey(field func(*Spec) *bool) key {
+	return flagKey(func(d *draft) *bool { return field(&d.Spec) })
+}
+
+func flagKey(field func(*draft) *bool) key {
 	return key{read: func(d *draft, v json.RawMessage) error {
-		if err := json.Unmarshal(v, field(&d.Spec)); err != nil {
+		if err := json.Unmarshal(v, field(d)); err != nil {
 			return fmt.Errorf("want true or false, have %s", clip(v))
 		}
 		return nil
@@ -86,27 +107,43 @@ var actKey = key{read: func(d *draft, v json.RawMessage) error {
 	if err := json.Unmarshal(v, &name); err != nil {
 		return fmt.Errorf("want a name, have %s", clip(v))
 	}
-	switch name {
-	case "silu", "swish":
-		d.Act = actSiLU
-	case "gelu_new", "gelu_pytorch_tanh", "gelu_fast":
-		d.Act = actGELUTanh
-	default:
-		return fmt.Errorf("activation %q is not supported; supported are silu, gelu_new, gelu_pytorch_tanh", name)
+	act, ok := activations[name]
+	if !ok {
+		return fmt.Errorf("activation %q is not supported; supported are %s", name, strings.Join(slices.Sorted(maps.Keys(activations)), ", "))
+	}
+	d.Act = act
+	return nil
+}}
+
+// activations by the names of Hugging Face.
+var activations = map[string]string{
+	"silu": actSiLU, "swish": actSiLU,
+	"gelu_new": actGELUTanh, "gelu_pytorch_tanh": actGELUTanh, "gelu_fast": actGELUTanh,
+	"gelu": actGELU, "gelu_python": actGELU,
+	"relu": actReLU, "relu2": actReLU2,
+}
+
+// layerTypesKey reads whether each layer has a window; draft.finishWindows judges it.
+var layerTypesKey = key{read: func(d *draft, v json.RawMessage) error {
+	if err := json.Unmarshal(v, &d.layerTypes); err != nil {
+		return fmt.Errorf("want a list of names, have %s", clip(v))
 	}
 	return nil
 }}
 
-// layerTypesKey accepts the list only when every layer attends to everything before it.
-var layerTypesKey = key{read: func(_ *draft, v json.RawMessage) error {
-	var types []string
-	if err := json.Unmarshal(v, &types); err != nil {
-		return fmt.Errorf("want a list of names, have %s", clip(v))
-	}
-	for i, t := range types {
-		if t != "full_attention" {
-			return fmt.Errorf("layer %d is %q, only \"full_attention\" is supported", i, t)
-		}
+// windowKey reads the number of positions in sight; null is no window.
+var windowKey = key{
+	read: func(d *draft, v json.RawMessage) error {
+		return intKey(0, maxPositions, func(d *draft) *int { return &d.Window }).read(d, v)
+	},
+	null: func(d *draft) { d.Window = 0 },
+}
+
+// flagsKey reads a list of small numbers: a flag for each layer, or the numbers of some layers.
+var flagsKey = key{read: func(d *draft, v json.RawMessage) error {
+	d.flags = []int{}
+	if err := json.Unmarshal(v, &d.flags); err != nil {
+		return fmt.Errorf("want a list of numbers, have %s", clip(v))
 	}
 	return nil
 }}
@@ -168,7 +205,26 @@ var sharedKeys = map[string]key{
 	"pruned_heads":                onlyKey("{}"),
 	"tie_encoder_decoder":         onlyKey("false"),
 	"chunk_size_feed_forward":     ignoredKey, // slices the same product
+	"quantization_config":         fp8Key,
 }
+
+// fp8Key accepts matrices of F8_E4M3 with a scale for each block, the format that the tensors themselves show. How
+// activations are quantised elsewhere is of no interest: the weights are read as the numbers they stand for.
+var fp8Key = key{read: func(d *draft, v json.RawMessage) error {
+	var q struct {
+		Method string `json:"quant_method"`
+		Format string `json:"fmt"`
+		Block  []int  `json:"weight_block_size"`
+	}
+	if err := json.Unmarshal(v, &q); err != nil {
+		return fmt.Errorf("want an object, have %s", clip(v))
+	}
+	if q.Method != "fp8" || q.Format != "" && q.Format != "e4m3" || len(q.Block) != 2 || q.Block[0] < 1 || q.Block[1] < 1 {
+		return fmt.Errorf("weights quantised by %q are not supported, only fp8 (e4m3) with block scales", q.Method)
+	}
+	d.ScaleBlock = q.Block
+	return nil
+}}
 
 // harmless are keys that describe training, storage, bookkeeping or the sampling defaults of old configs.
 var harmless = map[string]bool{
@@ -180,7 +236,9 @@ var harmless = map[string]bool{
 	"finetuning_task": true, "output_attentions": true, "output_hidden_states": true, "output_past": true,
 	"return_dict": true, "torchscript": true, "use_bfloat16": true, "tf_legacy_loss": true, "is_decoder": true,
 	"prefix": true, "transformers.js_config": true, "unsloth_fixed": true, "unsloth_version": true,
-	"use_flash_attn": true, "attn_implementation": true,
+	"use_flash_attn": true, "attn_implementation": true, "auto_map": true, "init_std": true, "layerdrop": true,
+	"dropout": true, "output_router_logits": true, "router_aux_loss_coef": true, "router_jitter_noise": true,
+	"mlp_dropout": true,
 
 	"max_length": true, "min_length": true, "do_sample": true, "early_stopping": true, "num_beams": true,
 	"num_beam_groups": true, "diversity_penalty": true, "temperature": true, "top_k": true, "top_p": true,

@@ -62,11 +62,12 @@ func parseFolder(t testing.TB, dir string) (Spec, error) {
 func fill(s *Spec) *Index {
 	ix := &Index{Tensors: make(map[string]Tensor)}
 	put := func(role Role, layer int) {
-		name := s.Tensor(role, layer)
-		ix.Tensors[name+".weight"] = Tensor{Name: name + ".weight", DType: BF16, Shape: s.Shape(role)}
-		if s.Biased(role) {
+		for _, name := range s.WeightNames(role, layer) {
+			ix.Tensors[name] = Tensor{Name: name, DType: BF16, Shape: s.Shape(role)}
+		}
+		if name := s.BiasName(role, layer); name != "" {
 			n, _ := s.Dims(role)
-			ix.Tensors[name+".bias"] = Tensor{Name: name + ".bias", DType: BF16, Shape: []int{n}}
+			ix.Tensors[name] = Tensor{Name: name, DType: BF16, Shape: []int{n}}
 		}
 	}
 	embed, readout := s.HeadRoles()
@@ -74,7 +75,7 @@ func fill(s *Spec) *Index {
 		put(role, 0)
 	}
 	for layer := range s.Layers {
-		for _, role := range s.LayerRoles() {
+		for _, role := range s.LayerRoles(layer) {
 			put(role, layer)
 		}
 	}
@@ -138,7 +139,7 @@ func TestTensorNames(t *testing.T) {
 			t.Errorf("Tensor(%s, %d) = %q, want %q", c.role, c.layer, got, c.want)
 		}
 	}
-	if got, want := s.LayerRoles(), []Role{RoleAttnNorm, RoleQKV, RoleO, RoleMLPNorm, RoleUp, RoleDown}; !slices.Equal(got, want) {
+	if got, want := s.LayerRoles(0), []Role{RoleAttnNorm, RoleQKV, RoleO, RoleMLPNorm, RoleUp, RoleDown}; !slices.Equal(got, want) {
 		t.Errorf("LayerRoles() = %v, want %v", got, want)
 	}
 	embed, readout := s.HeadRoles()
@@ -217,8 +218,8 @@ func TestParseConfigErrors(t *testing.T) {
 		{"null", "not a JSON object"},
 		{"[]", "config.json"},
 		{"{}", "names no architecture"},
-		{`{"architectures":["MistralForCausalLM"],"model_type":"mistral"}`,
-			`architecture "MistralForCausalLM" (model_type "mistral") is not supported; supported are GPT2LMHeadModel, LlamaForCausalLM, Qwen2ForCausalLM`},
+		{`{"architectures":["MambaForCausalLM"],"model_type":"mamba"}`,
+			`architecture "MambaForCausalLM" (model_type "mamba") is not supported; supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM`},
 		{with(qwen, "architectures", `["Qwen2ForSequenceClassification"]`), `"Qwen2ForSequenceClassification"`},
 		{with(qwen, "architectures", `"x"`), `"architectures"`},
 		{with(qwen, "model_type", `"llama"`), `model_type "llama"`},
@@ -234,11 +235,18 @@ func TestParseConfigErrors(t *testing.T) {
 		{with(qwen, "num_key_value_heads", "3"), `"num_attention_heads": 4 is not a multiple of "num_key_value_heads", 3`},
 		{with(llama, "head_dim", "15"), `head dimension 15`},
 		{with(llama, "head_dim", "4096"), ""},
-		{with(qwen, "hidden_act", `"relu"`), `"hidden_act": activation "relu" is not supported`},
+		{with(qwen, "hidden_act", `"mish"`), `"hidden_act": activation "mish" is not supported`},
 		{with(qwen, "rms_norm_eps", "0"), `"rms_norm_eps"`},
 		{with(qwen, "rms_norm_eps", `"x"`), `"rms_norm_eps": want a number`},
-		{with(qwen, "use_sliding_window", "true"), `"use_sliding_window": value true is not supported`},
-		{with(qwen, "layer_types", `["full_attention","sliding_attention"]`), `"layer_types": layer 1 is "sliding_attention"`},
+		{with(qwen, "use_sliding_window", "1"), `"use_sliding_window": want true or false`},
+		{with(qwen, "sliding_window", "-1"), `"sliding_window": -1 is outside`},
+		{with(qwen, "layer_types", `["full_attention","sliding_attention"]`), `"layer_types": 2 layers are listed, the model has 4`},
+		{with(qwen, "layer_types", `["full_attention","sliding_attention","full_attention","full_attention"]`),
+			`"layer_types": layer 1 is "sliding_attention", but no "sliding_window" is in force`},
+		{with(llama, "layer_types", `["full_attention","sliding_attention","full_attention","full_attention"]`),
+			`"layer_types": layer 1 is "sliding_attention", only "full_attention" is supported for llama`},
+		{with(qwen, "layer_types", `["full_attention","chunked_attention","full_attention","full_attention"]`),
+			`"layer_types": layer 1 is "chunked_attention"`},
 		{with(qwen, "tie_word_embeddings", "1"), `"tie_word_embeddings": want true or false`},
 		{with(qwen, "eos_token_id", "320"), `320`},
 		{with(qwen, "eos_token_id", "-1"), `"eos_token_id": token id -1 is negative`},
@@ -246,10 +254,17 @@ func TestParseConfigErrors(t *testing.T) {
 		{with(qwen, "eos_token_id", `[1,"x"]`), `"eos_token_id"`},
 		{with(qwen, "rope_theta", "0.5"), `"rope_theta": 0.5 is outside`},
 		{with(qwen, "rope_theta", "20000"), `"rope_theta": 20000 contradicts the 10000 of rope_parameters`},
-		{with(qwen, "rope_scaling", `{"rope_type":"yarn","factor":4}`), `rope type "yarn" is not supported`},
-		{with(qwen, "rope_scaling", `{"type":"linear","factor":2}`), `rope type "linear" is not supported`},
-		{with(qwen, "rope_scaling", `{"type":"dynamic","factor":2}`), `rope type "dynamic" is not supported`},
-		{with(qwen, "rope_scaling", `{"rope_type":"longrope","short_factor":[]}`), `rope type "longrope" is not supported`},
+		{with(qwen, "rope_parameters", `{"rope_type":"ntk","factor":4}`), `rope type "ntk" is not supported`},
+		{with(qwen, "rope_parameters", `{"rope_type":"mrope","mrope_section":[16]}`), `rope type "mrope" is not supported`},
+		{with(qwen, "rope_parameters", `{"rope_type":"yarn"}`), `rope type "yarn" needs "factor"`},
+		{with(qwen, "rope_parameters", `{"rope_type":"yarn","factor":4,"truncate":1}`), `"truncate": want true or false`},
+		{with(qwen, "rope_parameters", `{"rope_type":"linear"}`), `rope type "linear" needs "factor"`},
+		{with(qwen, "rope_parameters", `{"rope_type":"dynamic","factor":2,"beta_fast":1}`), `"beta_fast" is not understood`},
+		{with(qwen, "rope_parameters", `{"rope_type":"longrope","short_factor":[1]}`), `_factor" has`},
+		{with(qwen, "rope_parameters", `{"rope_type":"longrope","short_factor":{}}`), `"short_factor": want a list of numbers`},
+		{with(qwen, "rope_parameters", `{"full_attention":{"rope_type":"default"},"factor":2}`), `"factor" is not understood beside`},
+		{with(qwen, "rope_parameters", `{"full_attention":{"rope_type":"ntk"}}`), `"full_attention": rope type "ntk"`},
+		{with(qwen, "rope_scaling", `{"rope_type":"linear","factor":2}`), `contradict each other`},
 		{with(qwen, "rope_scaling", `{"rope_type":"default","mrope_section":[1]}`), `"mrope_section" is not understood`},
 		{with(qwen, "rope_scaling", `{"rope_type":7}`), `"rope_type"`},
 		{with(qwen, "rope_scaling", `7`), `"rope_scaling": want an object`},
@@ -258,11 +273,12 @@ func TestParseConfigErrors(t *testing.T) {
 			`must exceed`},
 		{with(llama, "rope_scaling", `{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64}`),
 			`contradict each other`},
+		{with(qwen, "quantization_config", `{"quant_method":"fp8","weight_block_size":null}`), `"quantization_config": weights quantised by "fp8" are not supported`},
 		{with(llama, "partial_rotary_factor", "0.5"), `"partial_rotary_factor"`},
 		{with(llama, "rope_interleaved", "true"), `"rope_interleaved"`},
-		{with(gpt2, "activation_function", `"gelu"`), `activation "gelu" is not supported`},
-		{with(gpt2, "scale_attn_by_inverse_layer_idx", "true"), `"scale_attn_by_inverse_layer_idx"`},
-		{with(gpt2, "scale_attn_weights", "false"), `"scale_attn_weights"`},
+		{with(gpt2, "activation_function", `"quick_gelu"`), `activation "quick_gelu" is not supported`},
+		{with(gpt2, "scale_attn_by_inverse_layer_idx", "1"), `"scale_attn_by_inverse_layer_idx"`},
+		{with(gpt2, "scale_attn_weights", "1"), `"scale_attn_weights"`},
 		{with(gpt2, "add_cross_attention", "true"), `"add_cross_attention"`},
 		{with(gpt2, "pruned_heads", `{"0":[1]}`), `"pruned_heads"`},
 		{with(gpt2, "n_embd", "131000"), `feed-forward width`},
@@ -388,7 +404,7 @@ func FuzzParseConfig(f *testing.F) {
 		if s.Layers > 64 {
 			return
 		}
-		s.InvFreq()
+		s.InvFreq(1024)
 		again, err := ParseConfig(config, config, fill(&s))
 		if err != nil {
 			t.Fatalf("refused with the index made from it: %v", err)

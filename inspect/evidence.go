@@ -12,7 +12,7 @@ func (d *draft) decide(ix *Index) error {
 	s := &d.Spec
 	if ix == nil {
 		s.biased = d.bias
-		s.QKVFused = s.names[RoleQKV] != ""
+		s.QKVFused = s.Has(RoleQKV)
 		s.Bias = d.anyLinearBias()
 		return nil
 	}
@@ -22,26 +22,47 @@ func (d *draft) decide(ix *Index) error {
 	if _, ok := ix.Tensors[s.names[RoleLMHead]+".weight"]; !ok {
 		s.Tie = true
 	}
-	s.QKVFused = s.names[RoleQKV] != ""
-	if err := d.decideLayout(ix); err != nil {
-		return err
-	}
+	s.QKVFused = s.Has(RoleQKV)
 	s.biased = make(map[Role]bool)
-	for role := range s.names {
-		if _, ok := ix.Tensors[s.Tensor(role, 0)+".bias"]; ok && d.mayBias(role) {
+	for role, name := range s.names {
+		if name == "" {
+			continue
+		}
+		base := s.Tensor(role, d.firstLayer(role))
+		_, plain := ix.Tensors[base+".weight"]
+		if _, ok := ix.Tensors[base]; ok && !plain {
+			if s.bare == nil {
+				s.bare = make(map[Role]bool)
+			}
+			s.bare[role] = true
+		}
+		if _, ok := ix.Tensors[base+".bias"]; ok && d.mayBias(role) {
 			s.biased[role] = true
 		}
+	}
+	if err := d.decideLayout(ix); err != nil {
+		return err
 	}
 	s.Bias = d.anyLinearBias()
 	return d.check(ix)
 }
 
+// firstLayer is the first layer that has the role; 0 for those outside the layers.
+func (d *draft) firstLayer(role Role) int {
+	for layer := range d.Layers {
+		if slices.Contains(d.LayerRoles(layer), role) {
+			return layer
+		}
+	}
+	return 0
+}
+
 // mayBias says where a bias has a meaning; elsewhere a tensor of that name is one that is not understood.
 func (d *draft) mayBias(role Role) bool {
-	if d.Norm == normLN && (role == RoleAttnNorm || role == RoleMLPNorm || role == RoleFinalNorm) {
-		return true
+	if isNorm(role) {
+		return d.Norm == normLN
 	}
-	return isLinear(role)
+	return isLinear(role) || role == RoleLMHead && !d.Tie
 }
 
 func (d *draft) anyLinearBias() bool {
@@ -53,26 +74,66 @@ func (d *draft) anyLinearBias() bool {
 	return false
 }
 
-// decideNames keeps or drops the prefix of tensor names: files of the bare model are written without it.
+// prefixes are those of tensor names beside the family's own: none in files of the bare model, longer ones where the
+// model was part of a larger one.
+var prefixes = []string{"", "model.", "transformer.", "model.language_model.", "language_model.model.", "language_model."}
+
+// decideNames settles prefix and spelling of tensor names.
 func (d *draft) decideNames(ix *Index) error {
-	full := d.fam.names[RoleEmbed] + ".weight"
-	bare := strings.TrimPrefix(full, d.fam.prefix)
-	_, hasFull := ix.Tensors[full]
-	_, hasBare := ix.Tensors[bare]
+	core := strings.TrimPrefix(d.names[RoleEmbed], d.fam.prefix) + ".weight"
+	var found []string
+	for _, prefix := range append([]string{d.fam.prefix}, prefixes...) {
+		if _, ok := ix.Tensors[prefix+core]; ok && !slices.Contains(found, prefix) {
+			found = append(found, prefix)
+		}
+	}
 	switch {
-	case hasFull && hasBare:
-		return fmt.Errorf("tensors %q and %q are both there, which one is the embedding cannot be told", full, bare)
-	case hasFull:
-		return nil
-	case !hasBare:
-		return fmt.Errorf("tensor %q is missing", full)
+	case len(found) == 0:
+		return fmt.Errorf("tensor %q is missing", d.fam.prefix+core)
+	case len(found) > 1:
+		return fmt.Errorf("tensors %q and %q are both there, which one is the embedding cannot be told", found[0]+core, found[1]+core)
 	}
-	trimmed := make(names, len(d.fam.names))
-	for role, name := range d.fam.names {
-		trimmed[role] = strings.TrimPrefix(name, d.fam.prefix)
+	d.names = d.prefixed(d.names, found[0])
+	for _, other := range d.fam.alternatives {
+		if other = d.prefixed(other, found[0]); d.holds(ix, other) {
+			d.names = d.names.with(other)
+			break
+		}
 	}
-	d.names = trimmed
+	head := "language_model." + d.names[RoleLMHead]
+	if _, ok := ix.Tensors[head+".weight"]; ok {
+		d.names = d.names.with(names{RoleLMHead: head})
+	}
 	return nil
+}
+
+// prefixed replaces the family's own prefix.
+func (d *draft) prefixed(n names, prefix string) names {
+	out := make(names, len(n))
+	for role, name := range n {
+		if rest, ok := strings.CutPrefix(name, d.fam.prefix); ok && name != "-" {
+			name = prefix + rest
+		}
+		out[role] = name
+	}
+	return out
+}
+
+// holds says whether the index has the tensors of all the names in some layer.
+func (d *draft) holds(ix *Index, n names) bool {
+	probe := draft{Spec: d.Spec, fam: d.fam}
+	probe.names = d.names.with(n)
+	for role, name := range n {
+		if name == "-" {
+			continue
+		}
+		base := probe.Tensor(role, probe.firstLayer(role))
+		_, weight := ix.Tensors[base+".weight"]
+		if _, bare := ix.Tensors[base]; !weight && !bare {
+			return false
+		}
+	}
+	return true
 }
 
 // decideLayout compares shapes with the config. A square matrix says nothing, so one that is not decides for all; where
@@ -80,7 +141,7 @@ func (d *draft) decideNames(ix *Index) error {
 func (d *draft) decideLayout(ix *Index) error {
 	found := make(map[string]string) // layout -> a tensor that shows it
 	for layer := range d.Layers {
-		for _, role := range d.LayerRoles() {
+		for _, role := range d.LayerRoles(layer) {
 			n, k := d.Dims(role)
 			if !isLinear(role) || n == k {
 				continue
@@ -114,7 +175,7 @@ func (d *draft) check(ix *Index) error {
 		}
 	}
 	for layer := range d.Layers {
-		for _, role := range d.LayerRoles() {
+		for _, role := range d.LayerRoles(layer) {
 			if err := d.checkTensor(ix, role, layer, expected); err != nil {
 				return err
 			}
@@ -134,20 +195,40 @@ func (d *draft) check(ix *Index) error {
 }
 
 func (d *draft) checkTensor(ix *Index, role Role, layer int, expected map[string]bool) error {
-	name := d.Tensor(role, layer)
-	if err := checkShape(ix, name+".weight", d.Shape(role)); err != nil {
-		return err
+	if role == RoleLMHead && d.Tie {
+		return nil
 	}
-	expected[name+".weight"] = true
-	if _, ok := ix.Tensors[name+".bias"]; !ok && d.biased[role] {
-		return fmt.Errorf("tensor %q is missing, though layer 0 has it", name+".bias")
+	for _, name := range d.WeightNames(role, layer) {
+		expected[name] = true
+		if err := d.checkWeight(ix, name, d.Shape(role), expected); err != nil {
+			return err
+		}
 	}
-	if d.biased[role] {
+	if name := d.BiasName(role, layer); name != "" {
+		if _, ok := ix.Tensors[name]; !ok {
+			return fmt.Errorf("tensor %q is missing, though layer %d has it", name, d.firstLayer(role))
+		}
 		n, _ := d.Dims(role)
-		expected[name+".bias"] = true
-		return checkShape(ix, name+".bias", []int{n})
+		expected[name] = true
+		return checkShape(ix, name, []int{n})
 	}
 	return nil
+}
+
+// checkWeight also accepts F8_E4M3 with a scale for each block.
+func (d *draft) checkWeight(ix *Index, name string, want []int, expected map[string]bool) error {
+	t, ok := ix.Tensors[name]
+	if !ok || t.DType != F8 {
+		return checkShape(ix, name, want)
+	}
+	if !slices.Equal(t.Shape, want) {
+		return fmt.Errorf("tensor %q has shape %v, config says %v", name, t.Shape, want)
+	}
+	if d.ScaleBlock == nil || len(want) < 2 {
+		return fmt.Errorf("tensor %q has type %s, but config has no scales for it (\"quantization_config\", \"weight_block_size\")", name, t.DType)
+	}
+	expected[name+scaleEnding] = true
+	return checkShape(ix, name+scaleEnding, scaleShape(want, d.ScaleBlock))
 }
 
 func checkShape(ix *Index, name string, want []int) error {
@@ -173,5 +254,5 @@ func (d *draft) isUnused(name string) bool {
 			return true
 		}
 	}
-	return d.Tie && name == d.names[RoleLMHead]+".weight"
+	return strings.HasSuffix(name, "rotary_emb.inv_freq") || d.Tie && name == d.names[RoleLMHead]+".weight"
 }

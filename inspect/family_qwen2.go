@@ -1,50 +1,32 @@
 package inspect
 
-// qwen2 is Qwen2 and Qwen2.5 (dense): the Llama layer with biases on Q, K and V, which no config key announces.
+// qwen2 is Qwen2 and Qwen2.5 (dense): Llama with biases on Q, K and V, which no config key announces.
 var qwen2 = &family{
 	name:         "qwen2",
 	architecture: "Qwen2ForCausalLM",
-	base: Spec{
-		Norm: normRMS, NormEps: 1e-6, Act: actSiLU, Gated: true,
-		Rope: true, RopeTheta: 10000, MaxPos: 32768,
-		WeightLayout: layoutOutIn,
-	},
-	keys: map[string]key{
-		"num_hidden_layers":       sizeKey(maxLayers, func(s *Spec) *int { return &s.Layers }),
-		"hidden_size":             sizeKey(maxWidth, func(s *Spec) *int { return &s.Hidden }),
-		"num_attention_heads":     sizeKey(maxHeads, func(s *Spec) *int { return &s.Heads }),
-		"num_key_value_heads":     optionalKey(maxHeads, func(s *Spec) *int { return &s.KVHeads }),
-		"head_dim":                optionalKey(maxHeadDim, func(s *Spec) *int { return &s.HeadDim }),
-		"intermediate_size":       sizeKey(maxWidth, func(s *Spec) *int { return &s.Inter }),
-		"vocab_size":              sizeKey(maxVocab, func(s *Spec) *int { return &s.Vocab }),
-		"max_position_embeddings": optionalKey(maxPositions, func(s *Spec) *int { return &s.MaxPos }),
-		"rms_norm_eps":            epsKey,
-		"hidden_act":              actKey,
-		"tie_word_embeddings":     boolKey(func(s *Spec) *bool { return &s.Tie }),
-		"rope_theta":              ropeThetaKey,
-		"rope_scaling":            ropeKey,
-		"rope_parameters":         ropeKey,
-		"use_sliding_window":      onlyKey("false"),
-		"sliding_window":          ignoredKey, // without use_sliding_window it has no effect
-		"max_window_layers":       ignoredKey,
-		"layer_types":             layerTypesKey,
-		"use_mrope":               onlyKey("false"),
-	},
-	prefix: "model.",
-	names: names{
-		RoleEmbed:     "model.embed_tokens",
-		RoleAttnNorm:  "model.layers.%d.input_layernorm",
-		RoleQ:         "model.layers.%d.self_attn.q_proj",
-		RoleK:         "model.layers.%d.self_attn.k_proj",
-		RoleV:         "model.layers.%d.self_attn.v_proj",
-		RoleO:         "model.layers.%d.self_attn.o_proj",
-		RoleMLPNorm:   "model.layers.%d.post_attention_layernorm",
-		RoleGate:      "model.layers.%d.mlp.gate_proj",
-		RoleUp:        "model.layers.%d.mlp.up_proj",
-		RoleDown:      "model.layers.%d.mlp.down_proj",
-		RoleFinalNorm: "model.norm",
-		RoleLMHead:    "lm_head",
-	},
-	bias:   []Role{RoleQ, RoleK, RoleV},
-	unused: []string{".rotary_emb.inv_freq"},
+	base:         qwenBase,
+	keys:         qwenKeys,
+	windows:      upperLayers,
+	complete:     qwenWindow,
+	prefix:       "model.",
+	names:        llamaNames,
+	bias:         []Role{RoleQ, RoleK, RoleV},
+}
+
+var qwenBase = llamaBase.base(func(s *Spec) { s.MaxPos, s.Window = 32768, 4096 })
+
+var qwenKeys = keyTable(modernKeys, ropeKeys, windowKeys, map[string]key{
+	"rms_norm_eps": epsKey,
+	"use_mrope":    onlyKey("false"),
+})
+
+// upperLayers have the window from layer max_window_layers on.
+func upperLayers(d *draft, layer int) bool { return layer >= d.windowFrom }
+
+// qwenWindow: without use_sliding_window a window is stated, but not in force.
+func qwenWindow(d *draft) error {
+	if !d.useWindow {
+		d.Window = 0
+	}
+	return nil
 }

@@ -14,9 +14,18 @@ const floatsChunk = 1 << 20
 var chunkPool = sync.Pool{New: func() any { b := make([]byte, floatsChunk); return &b }}
 
 // Floats reads elements [first, first+n) of t, in the order they are stored, into dst[:n] as float32. F32, F16 and
-// BF16 convert exactly; other dtypes are an error. Memory in use is bounded whatever n is.
+// BF16 convert exactly; F8_E4M3 is multiplied by the scale of its block, rounded once; other dtypes are an error. Memory
+// in use is bounded whatever n is.
 func (m *Model) Floats(ctx context.Context, t Tensor, first, n int64, dst []float32) error {
-	return readFloats(ctx, m.Source, t, first, n, dst)
+	if err := readFloats(ctx, m.Source, t, first, n, dst); err != nil || t.DType != F8 {
+		return err
+	}
+	scales, err := m.blockScales(ctx, t)
+	if err != nil {
+		return err
+	}
+	scales.apply(first, dst[:n])
+	return nil
 }
 
 func readFloats(ctx context.Context, src Source, t Tensor, first, n int64, dst []float32) error {
@@ -29,6 +38,8 @@ func readFloats(ctx context.Context, src Source, t Tensor, first, n int64, dst [
 		size, convert = 2, fromF16
 	case BF16:
 		size, convert = 2, fromBF16
+	case F8:
+		size, convert = 1, fromF8
 	default:
 		return fmt.Errorf("reading tensor %q: dtype %s is not supported (F32, F16 or BF16)", t.Name, t.DType)
 	}

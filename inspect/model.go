@@ -61,6 +61,8 @@ type Model struct {
 	Spec   Spec
 	Index  *Index
 	Config []byte // config.json
+
+	scales *scaleCache
 }
 
 // Open finds a model and reads config and safetensors headers. model is "org/name[@revision]" on the hub, a folder
@@ -95,7 +97,7 @@ func readModel(ctx context.Context, src Source) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{Source: src, Spec: spec, Index: ix, Config: config}, nil
+	return &Model{Source: src, Spec: spec, Index: ix, Config: config, scales: &scaleCache{byName: map[string]*blockScales{}}}, nil
 }
 
 // OpenSource finds the files of a model without reading any tensor header. See Open for what model may be.
@@ -217,7 +219,7 @@ func (m *Model) StageTensors(first, last int, embed, readout bool) ([]Tensor, er
 		c.add(embedRoles, 0)
 	}
 	for layer := first; layer <= last; layer++ {
-		c.add(m.Spec.LayerRoles(), layer)
+		c.add(m.Spec.LayerRoles(layer), layer)
 	}
 	if readout {
 		c.add(readoutRoles, 0)
@@ -233,7 +235,14 @@ func (m *Model) StageTensors(first, last int, embed, readout bool) ([]Tensor, er
 	return c.tensors, nil
 }
 
-// tensorCollector gathers the tensors of roles: the weight, and the bias where the file holds one.
+// Tensors lists the tensors of one role in a layer, those that the model has.
+func (m *Model) Tensors(role Role, layer int) []Tensor {
+	c := tensorCollector{model: m, seen: map[string]bool{}}
+	c.add([]Role{role}, layer)
+	return c.tensors
+}
+
+// tensorCollector gathers the tensors of roles: the weight or weights, and scales and bias where the file holds them.
 type tensorCollector struct {
 	model   *Model
 	tensors []Tensor
@@ -243,11 +252,15 @@ type tensorCollector struct {
 
 func (c *tensorCollector) add(roles []Role, layer int) {
 	for _, role := range roles {
-		base := c.model.Spec.Tensor(role, layer)
-		if !c.take(base+".weight") && !slices.Contains(c.missing, base+".weight") {
-			c.missing = append(c.missing, base+".weight")
+		for _, name := range c.model.Spec.WeightNames(role, layer) {
+			if !c.take(name) && !slices.Contains(c.missing, name) {
+				c.missing = append(c.missing, name)
+			}
+			c.take(name + scaleEnding)
 		}
-		c.take(base + ".bias")
+		if name := c.model.Spec.BiasName(role, layer); name != "" {
+			c.take(name)
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ const (
 	F32  DType = "F32"
 	F16  DType = "F16"
 	BF16 DType = "BF16"
+	F8   DType = "F8_E4M3" // with a scale for each block in a tensor of its own
 )
 
 // Tensor is one entry of a safetensors header.

@@ -1,13 +1,10 @@
 package inspect
 
-import (
-	"fmt"
-	"strings"
-)
+import "math"
 
-// Spec is config.json normalised: everything downstream works off it and never asks for the family.
-// Some of it is decided by evidence from the tensor index rather than by config: WeightLayout, Bias, QKVFused, Tie and
-// the prefix of tensor names. A Spec is made by ParseConfig and not changed afterwards.
+// Spec is config.json normalised: everything downstream works off its properties and never asks for the family.
+// Some of it is decided by evidence from the tensor index rather than by config: WeightLayout, Bias, Tie and the
+// spelling of tensor names. A Spec is made by ParseConfig and not changed afterwards.
 type Spec struct {
 	Family  string `json:"family"`
 	Layers  int    `json:"layers"`
@@ -15,153 +12,159 @@ type Spec struct {
 	Heads   int    `json:"heads"`
 	KVHeads int    `json:"kvHeads"`
 	HeadDim int    `json:"headDim"`
-	Inter   int    `json:"inter"`
+	Inter   int    `json:"inter"` // width of the feed-forward network that every token takes
 	Vocab   int    `json:"vocab"`
 	MaxPos  int    `json:"maxPos"`
 
-	Norm    string  `json:"norm"` // "rms" or "ln"
-	NormEps float64 `json:"normEps"`
-	Act     string  `json:"act"` // "silu", "gelu_tanh"
-	Gated   bool    `json:"gated"`
+	Norm        string  `json:"norm"` // "rms" or "ln"
+	NormEps     float64 `json:"normEps"`
+	NormPlusOne bool    `json:"normPlusOne,omitempty"` // norms multiply by 1 + weight
+	QKNorm      string  `json:"qkNorm,omitempty"`      // norm of queries and keys: over each "head" or the "width"; "" for none
+	QKNormLate  bool    `json:"qkNormLate,omitempty"`  // after the rotation instead of before
+	Act         string  `json:"act"`                   // "silu", "gelu_tanh", "gelu", "relu", "relu2" (the square of relu)
+	Gated       bool    `json:"gated"`
+	Parallel    bool    `json:"parallel,omitempty"` // attention and feed-forward read the same residual stream
 
-	Rope        bool    `json:"rope"`
-	RopeTheta   float64 `json:"ropeTheta"`
-	RopeScaling string  `json:"ropeScaling"` // "none" or "llama3"
-	// The parameters of RopeScaling "llama3", which InvFreq applies.
-	RopeFactor   float64 `json:"ropeFactor,omitempty"`
-	RopeLowFreq  float64 `json:"ropeLowFreq,omitempty"`
-	RopeHighFreq float64 `json:"ropeHighFreq,omitempty"`
-	RopeOriginal int     `json:"ropeOriginal,omitempty"` // context length before scaling, tokens
-	RotaryDim    int     `json:"rotaryDim,omitempty"`    // leading values of a head that are rotated; even
-	LearnedPos   bool    `json:"learnedPos,omitempty"`   // a table of positions is added to the embedding
+	Rope bool `json:"rope"`
+	RopeSpec
+	RopeInterleaved bool      `json:"ropeInterleaved,omitempty"` // pairs are neighbours, not halves of the head
+	LocalRope       *RopeSpec `json:"localRope,omitempty"`       // of layers with a window, where it differs
+	NoRope          []int     `json:"noRope,omitempty"`          // layers without rotary positions
+	LearnedPos      bool      `json:"learnedPos,omitempty"`      // a table of positions is added to the embedding
+	PosOffset       int       `json:"posOffset,omitempty"`       // row of position 0 in that table
+	ALiBi           bool      `json:"alibi,omitempty"`           // scores fall with distance by ALiBiSlopes
+	ALiBiStyle      string    `json:"alibiStyle,omitempty"`      // how slopes go on past a power of two: "press" or "mpt"
+	ALiBiMax        float64   `json:"alibiMax,omitempty"`        // the smallest slope is 2^-ALiBiMax
+	ALiBiScaled     bool      `json:"alibiScaled,omitempty"`     // slopes are multiplied by AttnScale, too
 
-	AttnScale float64 `json:"attnScale"` // multiplier of q.k
+	AttnScale      float64 `json:"attnScale"`                // multiplier of q.k
+	AttnScaleDepth bool    `json:"attnScaleDepth,omitempty"` // divided by 1 + the layer's number
+	AttnCap        float64 `json:"attnCap,omitempty"`        // soft cap of scores
+	Window         int     `json:"window,omitempty"`         // positions that a layer of Windowed sees, its own included
+	Windowed       []int   `json:"windowed,omitempty"`       // layers with a window
 
-	Tie          bool   `json:"tie"`          // the readout matrix is the embedding
-	QKVFused     bool   `json:"qkvFused"`     // one matrix holds Q, K and V, in this order of output rows
-	Bias         bool   `json:"bias"`         // whether any linear has a bias; Biased tells which
-	WeightLayout string `json:"weightLayout"` // "out_in" or "in_out" (GPT-2's Conv1D); never of embed, posEmbed, lmHead
+	// Multipliers and the soft cap of logits; 0 means none.
+	EmbedScale    float64 `json:"embedScale,omitempty"`
+	ResidualScale float64 `json:"residualScale,omitempty"` // of what a layer adds to the residual stream
+	LogitScale    float64 `json:"logitScale,omitempty"`
+	LogitCap      float64 `json:"logitCap,omitempty"` // after LogitScale
+
+	// Mixture of experts: layers that are not Dense send each token to TopK of Experts gated networks of ExpertInter,
+	// and with SharedExpert also through a dense network of Inter, the outputs added.
+	Experts      int   `json:"experts,omitempty"`
+	TopK         int   `json:"topK,omitempty"`
+	TopKRenorm   bool  `json:"topKRenorm,omitempty"` // the weights of the chosen experts sum to 1
+	ExpertInter  int   `json:"expertInter,omitempty"`
+	SharedExpert bool  `json:"sharedExpert,omitempty"`
+	Dense        []int `json:"dense,omitempty"`
+
+	Tie          bool   `json:"tie"`                  // the readout matrix is the embedding
+	QKVFused     bool   `json:"qkvFused"`             // one matrix holds Q, K and V
+	QKVOrder     string `json:"qkvOrder,omitempty"`   // of its output rows: "" Q, K, V; "grouped" or "blocks": see QKVRows
+	Bias         bool   `json:"bias"`                 // whether any linear has a bias; Biased tells which
+	WeightLayout string `json:"weightLayout"`         // "out_in" or "in_out" (GPT-2's Conv1D); never of embeddings and readout
+	ScaleBlock   []int  `json:"scaleBlock,omitempty"` // rows and columns that share a scale, of matrices stored as F8_E4M3
 
 	BOS []int `json:"bos,omitempty"`
 	EOS []int `json:"eos,omitempty"` // every id that ends a sequence, generation_config.json included
 
 	names  names         // the family's tensor naming
 	biased map[Role]bool // roles with a bias; no entry is false
+	bare   map[Role]bool // roles whose tensor name has no ".weight" ending
 }
 
-// Role is the part a tensor plays in the model.
-type Role string
-
-const (
-	RoleEmbed     Role = "embed"
-	RolePosEmbed  Role = "posEmbed"
-	RoleAttnNorm  Role = "attnNorm"
-	RoleQ         Role = "q"
-	RoleK         Role = "k"
-	RoleV         Role = "v"
-	RoleQKV       Role = "qkv"
-	RoleO         Role = "o"
-	RoleMLPNorm   Role = "mlpNorm"
-	RoleGate      Role = "gate"
-	RoleUp        Role = "up"
-	RoleDown      Role = "down"
-	RoleFinalNorm Role = "finalNorm"
-	RoleLMHead    Role = "lmHead"
-)
-
-// layerOrder is every role of a layer in the order of computation.
-var layerOrder = []Role{
-	RoleAttnNorm, RoleQ, RoleK, RoleV, RoleQKV, RoleO,
-	RoleMLPNorm, RoleGate, RoleUp, RoleDown,
+// LayerSpec is what may differ from layer to layer.
+type LayerSpec struct {
+	Rope      *RopeSpec // nil: no rotary positions
+	Window    int       // positions in sight, the row's own included; 0 = all
+	AttnScale float64
+	Experts   bool // the feed-forward network is a mixture
+	Dense     bool // there is one network that every token takes (with Experts: beside the mixture)
 }
 
-// names maps roles to tensor names without the ".weight" or ".bias" ending; %d is the layer.
-type names map[Role]string
-
-// Tensor returns the name of a role's tensor without its ".weight" or ".bias" ending, or "" when the model has none.
-// The layer is ignored for roles outside the layers. When tied, the readout is the embedding.
-func (s *Spec) Tensor(role Role, layer int) string {
-	if role == RoleLMHead && s.Tie {
-		role = RoleEmbed
+// Layer tells what layer i does.
+func (s *Spec) Layer(i int) LayerSpec {
+	l := LayerSpec{AttnScale: s.AttnScale}
+	if contains(s.Windowed, i) {
+		l.Window = s.Window
 	}
-	name, ok := s.names[role]
-	if !ok {
-		return ""
-	}
-	if strings.Contains(name, "%d") {
-		return fmt.Sprintf(name, layer)
-	}
-	return name
-}
-
-// LayerRoles returns the tensors of one layer in the order of computation.
-func (s *Spec) LayerRoles() []Role {
-	roles := make([]Role, 0, len(layerOrder))
-	for _, role := range layerOrder {
-		if _, ok := s.names[role]; ok {
-			roles = append(roles, role)
+	if s.Rope && !contains(s.NoRope, i) {
+		l.Rope = &s.RopeSpec
+		if l.Window > 0 && s.LocalRope != nil {
+			l.Rope = s.LocalRope
 		}
 	}
-	return roles
-}
-
-// HeadRoles returns the tensors of the embedding and of the readout (final norm, then the readout matrix).
-func (s *Spec) HeadRoles() (embed, readout []Role) {
-	embed = []Role{RoleEmbed}
-	if s.LearnedPos {
-		embed = append(embed, RolePosEmbed)
+	if s.AttnScaleDepth {
+		l.AttnScale /= float64(i + 1)
 	}
-	return embed, []Role{RoleFinalNorm, RoleLMHead}
+	l.Experts = s.Experts > 0 && !contains(s.Dense, i)
+	l.Dense = !l.Experts || s.SharedExpert
+	return l
 }
 
-// Dims returns the size of a role's weight as it is used: n output rows of k inputs (n entries of width k for the
-// embeddings), or a vector of n values with k = 0 for a norm.
-func (s *Spec) Dims(role Role) (n, k int) {
-	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
-	switch role {
-	case RoleEmbed, RoleLMHead:
-		return s.Vocab, s.Hidden
-	case RolePosEmbed:
-		return s.MaxPos, s.Hidden
-	case RoleQ:
-		return q, s.Hidden
-	case RoleK, RoleV:
-		return kv, s.Hidden
-	case RoleQKV:
-		return q + 2*kv, s.Hidden
-	case RoleO:
-		return s.Hidden, q
-	case RoleGate, RoleUp:
-		return s.Inter, s.Hidden
-	case RoleDown:
-		return s.Hidden, s.Inter
-	case RoleAttnNorm, RoleMLPNorm, RoleFinalNorm:
-		return s.Hidden, 0
-	}
-	return 0, 0
-}
-
-// Shape returns the shape of a role's weight as it is stored: [n] for a norm, [n k], or [k n] where WeightLayout is
-// "in_out" and the role is a linear of a layer.
-func (s *Spec) Shape(role Role) []int {
-	n, k := s.Dims(role)
-	switch {
-	case k == 0:
-		return []int{n}
-	case s.WeightLayout == layoutInOut && isLinear(role):
-		return []int{k, n}
-	}
-	return []int{n, k}
-}
-
-// Biased says whether the weight file holds a bias of n values beside the role's weight, in every layer alike.
-func (s *Spec) Biased(role Role) bool { return s.biased[role] }
-
-// isLinear says whether the role is a matrix of a layer, the ones that WeightLayout is about.
-func isLinear(role Role) bool {
-	switch role {
-	case RoleQ, RoleK, RoleV, RoleQKV, RoleO, RoleGate, RoleUp, RoleDown:
-		return true
+// contains looks a layer up in an ascending list of layers.
+func contains(layers []int, i int) bool {
+	for _, l := range layers {
+		if l >= i {
+			return l == i
+		}
 	}
 	return false
 }
+
+// ALiBiSlopes returns the slope of each head, the same bits on every machine; nil for a model without ALiBi. The slopes
+// of a power of two of heads are a geometric series down to 2^-ALiBiMax. Other numbers of heads complete the series of
+// the power below by every second slope of the power above ("press"), or take the odd slopes of the power above, then
+// the even ones ("mpt").
+func (s *Spec) ALiBiSlopes() []float32 {
+	if !s.ALiBi {
+		return nil
+	}
+	above := 1
+	for above < s.Heads {
+		above *= 2
+	}
+	series := func(n int) []float64 {
+		v := make([]float64, n)
+		for i := range v {
+			v[i] = 1 / pow(2, s.ALiBiMax*float64(i+1)/float64(n))
+		}
+		return v
+	}
+	var slopes []float64
+	switch {
+	case above == s.Heads:
+		slopes = series(above)
+	case s.ALiBiStyle == alibiMPT:
+		full := series(above)
+		for _, first := range []int{1, 0} {
+			for i := first; i < above; i += 2 {
+				slopes = append(slopes, full[i])
+			}
+		}
+	default:
+		slopes = series(above / 2)
+		for i, slope := range series(above) {
+			if i%2 == 0 {
+				slopes = append(slopes, slope)
+			}
+		}
+	}
+	out := make([]float32, s.Heads)
+	for i := range out {
+		out[i] = float32(slopes[i])
+		if s.ALiBiScaled {
+			out[i] *= float32(s.AttnScale)
+		}
+	}
+	return out
+}
+
+// LongContext says whether sessions of that many positions use other rotary tables than short ones (rope type
+// "longrope"): all stages of a model must agree on it.
+func (s *Spec) LongContext(context int) bool {
+	return s.Rope && s.RopeScaling == ropeLong && context > s.RopeOriginal
+}
+
+// attnScale is the usual multiplier of q.k.
+func attnScale(headDim int) float64 { return 1 / math.Sqrt(float64(headDim)) }

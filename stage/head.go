@@ -17,8 +17,9 @@ type Head struct {
 	stages []Stage
 	chunk  int
 
-	mu      sync.Mutex // guards readout: an executable runs one batch at a time
-	readout units.Executable
+	mu        sync.Mutex // guards readout and embedNorm: an executable runs one batch at a time
+	readout   units.Executable
+	embedNorm units.Executable // nil where embeddings have no norm
 }
 
 // HeadOptions configures a head.
@@ -59,7 +60,17 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if chunk <= 0 {
 		chunk = DefaultChunk
 	}
-	return &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: exec}, nil
+	h := &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: exec}
+	if w.embedNorm.weight == nil {
+		return h, nil
+	}
+	if p, err = embedProgram(spec, w.embedNorm); err != nil {
+		return nil, err
+	}
+	if h.embedNorm, err = w.dev.Compile(p); err != nil {
+		return nil, fmt.Errorf("compiling the norm of embeddings: %w", err)
+	}
+	return h, nil
 }
 
 // Cuts are the parts of the model at whose ends the stages report boundaries.
@@ -178,8 +189,8 @@ func (s *Sequence) Announce(pos, id int, text string) {
 	}
 }
 
-// embed reads the embedding rows of ids from the model itself: exact values, no table in memory. Learned positions
-// are added.
+// embed reads the embedding rows of ids from the model itself: exact values, no table in memory. They are scaled, learned
+// positions are added, and the sum is normalised, where the model has these.
 func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error) {
 	spec := &h.Model.Spec
 	out := make([]float32, len(ids)*spec.Hidden)
@@ -192,6 +203,12 @@ func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error)
 			return nil, err
 		}
 		units.Flush(row)
+		if scale := float32(spec.EmbedScale); scale != 0 {
+			for k := range row {
+				row[k] *= scale
+			}
+			units.Flush(row)
+		}
 		if !spec.LearnedPos {
 			continue
 		}
@@ -199,7 +216,7 @@ func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error)
 			return nil, &ContextError{Context: spec.MaxPos, Need: pos + i + 1}
 		}
 		learned := make([]float32, spec.Hidden)
-		if err := h.embedRow(ctx, inspect.RolePosEmbed, pos+i, learned); err != nil {
+		if err := h.embedRow(ctx, inspect.RolePosEmbed, pos+i+spec.PosOffset, learned); err != nil {
 			return nil, err
 		}
 		units.Flush(learned)
@@ -208,11 +225,18 @@ func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error)
 		}
 		units.Flush(row)
 	}
+	if h.embedNorm != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if err := h.embedNorm.Run(make([]units.Row, len(ids)), out, out); err != nil {
+			return nil, fmt.Errorf("normalising embeddings: %w", err)
+		}
+	}
 	return out, nil
 }
 
 func (h *Head) embedRow(ctx context.Context, role inspect.Role, index int, row []float32) error {
-	name := h.Model.Spec.Tensor(role, 0) + ".weight"
+	name := h.Model.Spec.WeightNames(role, 0)[0]
 	t, ok := h.Model.Index.Tensors[name]
 	if !ok {
 		return fmt.Errorf("embedding: tensor %q is not in the model", name)

@@ -23,7 +23,7 @@ type Weights struct {
 	dev       units.Device
 	context   int
 	layers    []layerWeights
-	cos, sin  units.Vector
+	embedNorm normWeights
 	finalNorm normWeights
 	lmHead    linearWeights
 }
@@ -49,6 +49,9 @@ func Load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 	if err != nil {
 		return nil, err
 	}
+	if opts.Readout { // the head's embedding itself is read row by row
+		tensors = append(tensors, m.Tensors(inspect.RoleEmbedNorm, 0)...)
+	}
 	if err := m.Source.Fetch(ctx, inspect.CoalesceRanges(tensors, inspect.FetchGap), nil); err != nil {
 		return nil, err
 	}
@@ -69,19 +72,21 @@ const blockElems = 1 << 18
 
 // loader collects what has to be read (declare), then reads it with several workers (stream).
 type loader struct {
-	model *inspect.Model
-	dev   units.Device
-	mode  units.WeightMode
-	w     *Weights
-	parts []matrixPart
+	model  *inspect.Model
+	dev    units.Device
+	mode   units.WeightMode
+	w      *Weights
+	parts  []matrixPart
+	ropes  map[*inspect.RopeSpec]ropeTables
+	slopes units.Vector
 }
 
-// matrixPart is a run of output rows of a tensor that becomes one linear.
+// matrixPart is the output rows of a tensor that become one linear.
 type matrixPart struct {
-	tensor   inspect.Tensor
-	linear   units.Linear
-	firstRow int // first output row within the tensor
-	n, k     int
+	tensor inspect.Tensor
+	linear units.Linear
+	rows   []inspect.Rows // of the tensor, in the order of the linear; leading dimensions count as rows
+	n, k   int
 	// transposed: output rows are columns of the tensor, [k][tensorN] (GPT-2's Conv1D).
 	transposed bool
 	tensorN    int
@@ -89,13 +94,10 @@ type matrixPart struct {
 
 func (l *loader) declare(ctx context.Context, opts LoadOptions) error {
 	s := &l.model.Spec
-	if opts.Range.Len() > 0 && s.Rope {
-		cos, sin := units.RopeTablesFrom(opts.Context, s.InvFreq(), 1)
+	l.ropes = make(map[*inspect.RopeSpec]ropeTables)
+	if slopes := s.ALiBiSlopes(); slopes != nil && opts.Range.Len() > 0 {
 		var err error
-		if l.w.cos, err = l.dev.NewVector("rotary cosines", cos); err != nil {
-			return err
-		}
-		if l.w.sin, err = l.dev.NewVector("rotary sines", sin); err != nil {
+		if l.slopes, err = l.dev.NewVector("ALiBi slopes", slopes); err != nil {
 			return err
 		}
 	}
@@ -109,103 +111,214 @@ func (l *loader) declare(ctx context.Context, opts LoadOptions) error {
 	if !opts.Readout {
 		return nil
 	}
-	var err error
-	if l.w.finalNorm, err = l.norm(ctx, inspect.RoleFinalNorm, 0); err != nil {
+	if err := l.norm(ctx, inspect.RoleEmbedNorm, 0, &l.w.embedNorm); err != nil {
 		return err
 	}
-	return l.linear(ctx, inspect.RoleLMHead, 0, part{&l.w.lmHead, s.Vocab})
+	if err := l.norm(ctx, inspect.RoleFinalNorm, 0, &l.w.finalNorm); err != nil {
+		return err
+	}
+	return l.linear(ctx, inspect.RoleLMHead, 0, part{&l.w.lmHead, whole(s.Vocab)})
 }
 
 func (l *loader) layer(ctx context.Context, layer int) (layerWeights, error) {
 	s := &l.model.Spec
-	var w layerWeights
+	w := layerWeights{slopes: l.slopes}
 	var err error
-	if w.attnNorm, err = l.norm(ctx, inspect.RoleAttnNorm, layer); err != nil {
-		return w, err
+	if r := s.Layer(layer).Rope; r != nil {
+		if w.rope, err = l.rope(r); err != nil {
+			return w, err
+		}
 	}
-	if w.mlpNorm, err = l.norm(ctx, inspect.RoleMLPNorm, layer); err != nil {
-		return w, err
+	for role, dst := range map[inspect.Role]*normWeights{
+		inspect.RoleAttnNorm: &w.attnNorm, inspect.RolePostAttnNorm: &w.postAttnNorm,
+		inspect.RoleQNorm: &w.qNorm, inspect.RoleKNorm: &w.kNorm,
+		inspect.RoleMLPNorm: &w.mlpNorm, inspect.RolePostMLPNorm: &w.postMLPNorm,
+	} {
+		if err := l.norm(ctx, role, layer, dst); err != nil {
+			return w, err
+		}
 	}
 	attn, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	qRows, kRows, vRows := s.QKVRows()
 	parts := map[inspect.Role][]part{
-		inspect.RoleQ:    {{&w.q, attn}},
-		inspect.RoleK:    {{&w.k, kv}},
-		inspect.RoleV:    {{&w.v, kv}},
-		inspect.RoleQKV:  {{&w.q, attn}, {&w.k, kv}, {&w.v, kv}},
-		inspect.RoleO:    {{&w.o, s.Hidden}},
-		inspect.RoleGate: {{&w.gate, s.Inter}},
-		inspect.RoleUp:   {{&w.up, s.Inter}},
-		inspect.RoleDown: {{&w.down, s.Hidden}},
+		inspect.RoleQ:      {{&w.q, whole(attn)}},
+		inspect.RoleK:      {{&w.k, whole(kv)}},
+		inspect.RoleV:      {{&w.v, whole(kv)}},
+		inspect.RoleQKV:    {{&w.q, qRows}, {&w.k, kRows}, {&w.v, vRows}},
+		inspect.RoleO:      {{&w.o, whole(s.Hidden)}},
+		inspect.RoleGate:   {{&w.gate, whole(s.Inter)}},
+		inspect.RoleUp:     {{&w.up, whole(s.Inter)}},
+		inspect.RoleGateUp: {{&w.gate, whole(s.Inter)}, {&w.up, []inspect.Rows{{First: s.Inter, N: s.Inter}}}},
+		inspect.RoleDown:   {{&w.down, whole(s.Hidden)}},
+		inspect.RoleRouter: {{&w.router, whole(s.Experts)}},
 	}
-	for _, role := range s.LayerRoles() {
+	for _, role := range s.LayerRoles(layer) {
 		if p, ok := parts[role]; ok {
 			if err := l.linear(ctx, role, layer, p...); err != nil {
 				return w, err
 			}
 		}
 	}
-	return w, nil
+	if s.Layer(layer).Experts {
+		w.experts, err = l.experts(layer)
+	}
+	return w, err
 }
 
-// part is a run of n output rows of a role's matrix and the linear it becomes: fused q, k and v are three parts.
+// rope makes the tables of the layers that share r.
+func (l *loader) rope(r *inspect.RopeSpec) (ropeTables, error) {
+	if t, ok := l.ropes[r]; ok {
+		return t, nil
+	}
+	var t ropeTables
+	var err error
+	cos, sin := units.RopeTablesFrom(l.w.context, r.InvFreq(l.w.context), r.Attention())
+	if t.cos, err = l.dev.NewVector("rotary cosines", cos); err != nil {
+		return t, err
+	}
+	if t.sin, err = l.dev.NewVector("rotary sines", sin); err != nil {
+		return t, err
+	}
+	l.ropes[r] = t
+	return t, nil
+}
+
+// whole is rows 0 to n-1.
+func whole(n int) []inspect.Rows { return []inspect.Rows{{N: n}} }
+
+// part is the output rows of a role's matrix that become one linear: fused q, k and v are three parts.
 type part struct {
-	dst *linearWeights
-	n   int
+	dst  *linearWeights
+	rows []inspect.Rows
 }
 
 // linear declares the matrix of a role and its bias, where the weight file holds one.
 func (l *loader) linear(ctx context.Context, role inspect.Role, layer int, parts ...part) error {
 	s := &l.model.Spec
-	total, k := s.Dims(role)
-	base := s.Tensor(role, layer)
-	t, err := l.tensor(base + ".weight")
+	total, _ := s.Dims(role)
+	t, err := l.tensor(s.WeightNames(role, layer)[0])
 	if err != nil {
 		return err
 	}
 	var bias []float32
-	if s.Biased(role) {
-		if bias, err = l.floats(ctx, base+".bias", total); err != nil {
+	biasName := s.BiasName(role, layer)
+	if biasName != "" {
+		if bias, err = l.floats(ctx, biasName, total); err != nil {
 			return err
 		}
 	}
-	transposed := s.WeightLayout == "in_out" && role != inspect.RoleLMHead
-	first := 0
 	for _, p := range parts {
-		lin, err := l.dev.NewLinear(t.Name, p.n, k, l.mode)
-		if err != nil {
+		if p.dst.w, err = l.matrix(role, t, p.rows); err != nil {
 			return err
 		}
-		p.dst.w = lin
-		l.w.Bytes += lin.Bytes()
-		l.parts = append(l.parts, matrixPart{tensor: t, linear: lin, firstRow: first, n: p.n, k: k, transposed: transposed, tensorN: total})
-		if bias != nil {
-			if p.dst.bias, err = l.dev.NewVector(base+".bias", bias[first:first+p.n]); err != nil {
-				return err
-			}
+		if bias == nil {
+			continue
 		}
-		first += p.n
+		var own []float32
+		for _, r := range p.rows {
+			own = append(own, bias[r.First:r.First+r.N]...)
+		}
+		if p.dst.bias, err = l.dev.NewVector(biasName, own); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (l *loader) norm(ctx context.Context, role inspect.Role, layer int) (normWeights, error) {
-	base, width := l.model.Spec.Tensor(role, layer), l.model.Spec.Hidden
-	var n normWeights
-	w, err := l.floats(ctx, base+".weight", width)
+// matrix declares rows of a tensor as a linear. A router always takes the precise format: which experts a row goes to
+// must not hang on rounding.
+func (l *loader) matrix(role inspect.Role, t inspect.Tensor, rows []inspect.Rows) (units.Linear, error) {
+	s := &l.model.Spec
+	total, k := s.Dims(role)
+	n := 0
+	for _, r := range rows {
+		n += r.N
+	}
+	mode := l.mode
+	if role == inspect.RoleRouter {
+		mode = units.Int8x2
+	}
+	lin, err := l.dev.NewLinear(t.Name, n, k, mode)
 	if err != nil {
-		return n, err
+		return nil, err
 	}
-	if n.weight, err = l.dev.NewVector(base+".weight", w); err != nil {
-		return n, err
+	l.w.Bytes += lin.Bytes()
+	transposed := s.WeightLayout == "in_out" && role != inspect.RoleLMHead
+	l.parts = append(l.parts, matrixPart{tensor: t, linear: lin, rows: rows, n: n, k: k, transposed: transposed, tensorN: total})
+	return lin, nil
+}
+
+// experts declares the matrices of a mixture, from one tensor an expert or one for all.
+func (l *loader) experts(layer int) ([]units.Expert, error) {
+	s := &l.model.Spec
+	experts := make([]units.Expert, s.Experts)
+	// take declares the rows of one expert: n rows after skip, where one tensor holds all experts each of stride rows.
+	take := func(role inspect.Role, expert, skip, n, stride int) (units.Linear, error) {
+		names := s.WeightNames(role, layer)
+		name, first := names[0], expert*stride+skip
+		if len(names) > 1 {
+			name, first = names[expert], skip
+		}
+		t, err := l.tensor(name)
+		if err != nil {
+			return nil, err
+		}
+		return l.matrix(role, t, []inspect.Rows{{First: first, N: n}})
 	}
-	if !l.model.Spec.Biased(role) {
-		return n, nil
+	gate, up, gateSkip, upSkip, stride := inspect.RoleExpertGate, inspect.RoleExpertUp, 0, 0, s.ExpertInter
+	if s.Has(inspect.RoleExpertGateUp) {
+		gate, up, upSkip, stride = inspect.RoleExpertGateUp, inspect.RoleExpertGateUp, s.ExpertInter, 2*s.ExpertInter
 	}
-	if w, err = l.floats(ctx, base+".bias", width); err != nil {
-		return n, err
+	for i := range experts {
+		e := &experts[i]
+		var err error
+		if e.Gate, err = take(gate, i, gateSkip, s.ExpertInter, stride); err != nil {
+			return nil, err
+		}
+		if e.Up, err = take(up, i, upSkip, s.ExpertInter, stride); err != nil {
+			return nil, err
+		}
+		if e.Down, err = take(inspect.RoleExpertDown, i, 0, s.Hidden, s.Hidden); err != nil {
+			return nil, err
+		}
 	}
-	n.bias, err = l.dev.NewVector(base+".bias", w)
-	return n, err
+	return experts, nil
+}
+
+// norm loads the weights of a norm, and nothing where the model has no such norm.
+func (l *loader) norm(ctx context.Context, role inspect.Role, layer int, dst *normWeights) error {
+	s := &l.model.Spec
+	if !s.Has(role) {
+		return nil
+	}
+	width, _ := s.Dims(role)
+	name, w := string(role), make([]float32, width)
+	for i := range w {
+		w[i] = 1
+	}
+	var err error
+	if names := s.WeightNames(role, layer); names != nil {
+		name = names[0]
+		if w, err = l.floats(ctx, name, width); err != nil {
+			return err
+		}
+		if s.NormPlusOne {
+			for i := range w {
+				w[i]++
+			}
+		}
+	}
+	if dst.weight, err = l.dev.NewVector(name, w); err != nil {
+		return err
+	}
+	if name = s.BiasName(role, layer); name == "" {
+		return nil
+	}
+	if w, err = l.floats(ctx, name, width); err != nil {
+		return err
+	}
+	dst.bias, err = l.dev.NewVector(name, w)
+	return err
 }
 
 func (l *loader) tensor(name string) (inspect.Tensor, error) {
@@ -300,28 +413,38 @@ func (l *loader) put(ctx context.Context, b block, buf []float32) ([]float32, er
 		buf = make([]float32, elems)
 	}
 	rows := buf[:elems]
-	var err error
-	if !p.transposed {
-		err = l.model.Floats(ctx, p.tensor, int64(p.firstRow+b.first)*int64(p.k), int64(elems), rows)
-	} else {
-		err = l.readColumns(ctx, p, b, rows)
-	}
-	if err != nil {
-		return buf, err
+	at := 0 // of the linear's rows
+	for _, run := range p.rows {
+		first, end := max(b.first, at), min(b.first+b.rows, at+run.N)
+		if first < end {
+			dst := rows[(first-b.first)*p.k : (end-b.first)*p.k]
+			if err := l.read(ctx, p, run.First+first-at, dst); err != nil {
+				return buf, err
+			}
+		}
+		at += run.N
 	}
 	return buf, p.linear.PutRows(b.first, rows)
 }
 
-// readColumns reads columns first..first+rows of a [k][n] tensor as rows of k.
-func (l *loader) readColumns(ctx context.Context, p matrixPart, b block, rows []float32) error {
-	strip := make([]float32, b.rows)
+// read reads consecutive output rows of a tensor, [len(dst)/k][k].
+func (l *loader) read(ctx context.Context, p matrixPart, first int, dst []float32) error {
+	if p.transposed {
+		return l.readColumns(ctx, p, first, dst)
+	}
+	return l.model.Floats(ctx, p.tensor, int64(first)*int64(p.k), int64(len(dst)), dst)
+}
+
+// readColumns reads columns first, first+1, ... of a [k][n] tensor as rows of k.
+func (l *loader) readColumns(ctx context.Context, p matrixPart, first int, dst []float32) error {
+	strip := make([]float32, len(dst)/p.k)
 	for in := 0; in < p.k; in++ {
-		at := int64(in)*int64(p.tensorN) + int64(p.firstRow+b.first)
-		if err := l.model.Floats(ctx, p.tensor, at, int64(b.rows), strip); err != nil {
+		at := int64(in)*int64(p.tensorN) + int64(first)
+		if err := l.model.Floats(ctx, p.tensor, at, int64(len(strip)), strip); err != nil {
 			return err
 		}
 		for r, v := range strip {
-			rows[r*p.k+in] = v
+			dst[r*p.k+in] = v
 		}
 	}
 	return nil

@@ -1,0 +1,22 @@
+package inspect
+
+// phi3 is Phi-3 and Phi-4: one matrix for Q, K and V and one for gate and up, "longrope" in the long variants.
+var phi3 = &family{
+	name:         "phi3",
+	architecture: "Phi3ForCausalLM",
+	base:         llamaBase.base(func(s *Spec) { s.MaxPos, s.NormEps = 4096, 1e-5 }),
+	keys: keyTable(modernKeys, ropeKeys, map[string]key{
+		"rms_norm_eps":                     epsKey,
+		"sliding_window":                   windowKey,
+		"original_max_position_embeddings": intKey(2, maxPositions, func(d *draft) *int { return &d.original }),
+		"attention_bias":                   onlyKey("false"),
+	}),
+	windows: everyLayer,
+	partial: 1,
+	prefix:  "model.",
+	names: llamaNames.with(names{
+		RoleQ: "-", RoleK: "-", RoleV: "-", RoleGate: "-", RoleUp: "-",
+		RoleQKV:    "model.layers.%d.self_attn.qkv_proj",
+		RoleGateUp: "model.layers.%d.mlp.gate_up_proj",
+	}),
+}
