@@ -151,12 +151,14 @@ func (c *cluster) reachPeers(ctx context.Context, needs clusterNeeds) ([]*stage.
 	return ordered, opts, err
 }
 
+var errWrongBits = errors.New("one of the two computes wrong bits")
+
 // checkProbes refuses a stage whose arithmetic gave other bits than this machine's on the same numbers.
 func checkProbes(own [32]byte, peers []*stage.Peer) error {
 	for i, p := range peers {
 		if h := p.Hello.ProbeHash; h != own && h != [32]byte{} && own != [32]byte{} {
 			return &stage.HopError{Hop: i + 1, Addr: p.Addr.Host, Layers: plan.None, Phase: "connecting", Last: -1, Err: fmt.Errorf(
-				"its kernel probe is %x, this machine's is %x: one of the two computes wrong bits (dchain probe tells which)", h[:4], own[:4])}
+				"its kernel probe is %x, this machine's is %x: %w (dchain probe tells which)", h[:4], own[:4], errWrongBits)}
 		}
 	}
 	return nil

@@ -114,7 +114,7 @@ func (a *app) diffCheck(ctx context.Context, f *diffFlags) error {
 	recorder := needs.recorder
 	c, err := a.openCluster(ctx, m, req, needs)
 	if err != nil {
-		if errors.Is(err, stage.ErrModelMismatch) {
+		if errors.Is(err, stage.ErrModelMismatch) || errors.Is(err, errWrongBits) {
 			return &exitError{code: exitDifferent, err: err}
 		}
 		return err

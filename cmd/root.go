@@ -25,6 +25,7 @@ type app struct {
 func Main(builtin fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	a := &app{builtin: builtin, in: stdin, ui: newUI(stdout, stderr)}
 	root := a.root()
 	root.SetArgs(args)
