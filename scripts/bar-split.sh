@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${DCHAIN:=./dchain}"
 [ -x "$DCHAIN" ] || go build -o "$DCHAIN" .
-go run ./scripts/splitbench -dchain "$DCHAIN" -stages 2 -pairs "${PAIRS:-5}" -min 0.9 2>/dev/null
+go run ./scripts/splitbench -dchain "$DCHAIN" -stages 2 -pairs "${PAIRS:-5}" -min 0.9

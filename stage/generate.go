@@ -46,7 +46,8 @@ type Timings struct {
 	DecodeTokens int     `json:"decode_tokens"`   // tokens after the first
 	DecodeSecs   float64 `json:"decode_seconds"`
 	TokensPerSec float64 `json:"tokens_per_second"` // decode; prefill when only one token was asked for
-	HopMillis    float64 `json:"hop_ms"`            // time per hop and token outside the stages' computing
+	StageMillis  float64 `json:"stage_ms"`          // computing time per token, all stages of the ring
+	HopMillis    float64 `json:"hop_ms"`            // time per token and hop outside of it
 }
 
 // Generate continues a prompt on a fresh sequence, which it closes. On an error the tokens so far are returned with it.
@@ -75,6 +76,7 @@ func (t *Timings) hops(sessions []Session) {
 			continue
 		}
 		if stats := ring.Stats(); stats.DecodeTrips > 0 {
+			t.StageMillis = 1e3 * stats.DecodeBusy.Seconds() / float64(stats.DecodeTrips)
 			t.HopMillis = 1e3 * (stats.DecodeWait - stats.DecodeBusy).Seconds() / float64(stats.DecodeTrips*(len(ring.ring.hops)+1))
 		}
 	}

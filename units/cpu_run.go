@@ -153,6 +153,8 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 	if e.audit != nil {
 		e.audit.choose(&e.prog, e.runs, len(rows))
 	}
+	e.dev.pool.begin()
+	defer e.dev.pool.end()
 	for i := range e.steps {
 		if err := e.runStep(&e.steps[i]); err != nil {
 			return fmt.Errorf("running a program: %w", err)

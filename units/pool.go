@@ -10,10 +10,12 @@ import (
 // pool spreads the chunks of one job at a time over its workers and the caller. A caller that finds the workers taken
 // by another job computes alone: it has a core already.
 //
-// Workers look for the next job for a moment after the last one, since the operations of a step follow each other
-// within microseconds, and then park: a goroutine that keeps spinning starves the network poller.
+// Workers look for the next job while a step is being computed and for a moment after it, since the operations of a step
+// follow each other within microseconds and waking a sleeping core costs more than most of them. Then they park: a
+// goroutine that keeps spinning while the node waits for the network starves the network poller.
 type pool struct {
 	cur     atomic.Pointer[job]
+	steps   atomic.Int32 // being computed
 	workers []*poolWorker
 	stop    atomic.Bool
 	wg      sync.WaitGroup
@@ -25,7 +27,7 @@ type poolWorker struct {
 }
 
 const (
-	spinFor   = 30 * time.Microsecond // how long a worker or a caller looks before it parks
+	spinFor   = 30 * time.Microsecond // how long a worker after a step, or a caller, looks before it parks
 	spinBatch = 16                    // looks between two readings of the clock
 )
 
@@ -64,6 +66,14 @@ func (p *pool) close() {
 	p.wakeAll()
 	p.wg.Wait()
 }
+
+// begin wakes the workers for a step of several jobs, end lets them park.
+func (p *pool) begin() {
+	p.steps.Add(1)
+	p.wakeAll()
+}
+
+func (p *pool) end() { p.steps.Add(-1) }
 
 func (p *pool) wakeAll() {
 	for _, w := range p.workers {
@@ -156,11 +166,14 @@ func (p *pool) serve(w *poolWorker, id int) {
 
 // await returns the current job, or nil when it was woken for none.
 func (p *pool) await(w *poolWorker) *job {
-	for end := time.Now().Add(spinFor); time.Now().Before(end); {
+	for end := time.Now().Add(spinFor); p.steps.Load() > 0 || time.Now().Before(end); {
 		for range spinBatch {
 			if j := p.cur.Load(); j != nil && j.open() {
 				return j
 			}
+		}
+		if p.stop.Load() {
+			return nil
 		}
 		runtime.Gosched()
 	}
