@@ -382,8 +382,13 @@ func (r *Ring) receipt(h *hop, f *transport.Receipt) {
 }
 
 func (r *Ring) fault(h *hop, f *transport.Fault) {
-	if f.Code == transport.FaultNextHop && h.index < len(r.hops) {
+	// A lost stage is noticed by its neighbours first: it is the one to name.
+	switch {
+	case f.Code == transport.FaultNextHop && h.index < len(r.hops):
 		r.fail(r.hops[h.index].error(f.Phase, r.lastGood(), hopFault{f}))
+		return
+	case f.Code == transport.FaultPrevHop && h.index > 1:
+		r.fail(r.hops[h.index-2].error("sending", r.lastGood(), hopFault{f}))
 		return
 	}
 	err := h.error(f.Phase, r.lastGood(), hopFault{f})

@@ -300,7 +300,7 @@ func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *tran
 	for {
 		f, err := link.Recv(ctx)
 		if err != nil {
-			m.fault(-1, "receiving", fmt.Errorf("the link from the stage before was lost: %w", err))
+			m.fault(-1, "receiving", refuse(transport.FaultPrevHop, "the link from the stage before was lost: %v", err))
 			return err
 		}
 		act, ok := f.(*transport.Activation)

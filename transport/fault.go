@@ -32,6 +32,7 @@ const (
 	FaultAssignment FaultCode = 19 // an assignment that cannot be met: memory, context, sessions
 	FaultTimeout    FaultCode = 20 // the sender waited too long
 	FaultStopping   FaultCode = 21 // the stage is being stopped by its operator
+	FaultPrevHop    FaultCode = 22 // the link from the stage before was lost
 )
 
 var faultNames = map[FaultCode]string{
@@ -41,7 +42,7 @@ var faultNames = map[FaultCode]string{
 	FaultAudit: "audit", FaultLoad: "load failed", FaultNextHop: "next hop lost", FaultInternal: "internal",
 	FaultBusy: "busy", FaultWire: "wire version mismatch", FaultTokenizer: "tokenizer mismatch",
 	FaultShape: "activation shape", FaultProtocol: "protocol", FaultAssignment: "assignment refused",
-	FaultTimeout: "timeout", FaultStopping: "stopping",
+	FaultTimeout: "timeout", FaultStopping: "stopping", FaultPrevHop: "previous hop lost",
 }
 
 func (c FaultCode) String() string {
