@@ -249,8 +249,6 @@ func (s *Server) join(ctx context.Context, link *transport.Link, a *transport.As
 	// A head that goes away ends the loading.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() {})
-	defer stop()
 	go func() {
 		select {
 		case <-link.Done():
