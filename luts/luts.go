@@ -23,6 +23,10 @@ var (
 	// RsqrtBin is 512 float32, entry h*256 + j = 1/sqrt((1 + (j+0.5)/256) * 2^h), h = 0 or 1.
 	//go:embed rsqrt.bin
 	RsqrtBin []byte
+	// GaussBin is 192 x 4 float32. Row j holds the Taylor coefficients, constant first, of the upper tail Q(c+h) of the
+	// normal distribution in h about c = (j+0.5)/32: Q(c), -phi(c), phi(c)*c/2, -phi(c)*(c^2-1)/6, phi its density.
+	//go:embed gauss.bin
+	GaussBin []byte
 	// MulBin is 65,536 int16, entry uint8(a)*256 + uint8(b) = a*b for int8 a and b.
 	//go:embed mul.bin
 	MulBin []byte
@@ -33,6 +37,7 @@ var (
 	Exp2  = decode[[256]float32](Exp2Bin)
 	Recip = decode[[256]float32](RecipBin)
 	Rsqrt = decode[[512]float32](RsqrtBin)
+	Gauss = decode[[768]float32](GaussBin)
 )
 
 // Mul is the product of two int8: the definition of a unit's multiplication.
@@ -42,7 +47,7 @@ func Mul(a, b int8) int16 {
 }
 
 // decode reads a table of little-endian float32. A length that does not fit is a broken build.
-func decode[T [256]float32 | [512]float32](b []byte) *T {
+func decode[T [256]float32 | [512]float32 | [768]float32](b []byte) *T {
 	var t T
 	if len(b) != 4*len(t) {
 		panic("luts: embedded table has the wrong length")

@@ -223,7 +223,7 @@ func (c *checker) elementwise(op *Op) error {
 		return err
 	}
 	switch {
-	case op.Kind == OpAct && op.Act > GELUTanh:
+	case op.Kind == OpAct && int(op.Act) >= len(activations):
 		return fmt.Errorf("activation %d", op.Act)
 	case op.Kind == OpScale && op.Scale-op.Scale != 0:
 		return fmt.Errorf("scale %v", op.Scale)

@@ -114,4 +114,35 @@ func geluTanh(x float32) float32 {
 	return flush(x * sigmoid(u))
 }
 
+// gelu is x * Phi(x), the exact form of GELU, by the upper tail Q(|x|) of the normal distribution.
+func gelu(x float32) float32 {
+	a := abs(x)
+	q := float32(0)
+	if a < 6 {
+		j := int(a * 32)
+		h := a - float32((float32(j)+0.5)*(1.0/32))
+		c := luts.Gauss[4*j : 4*j+4]
+		q = float32(c[3]*h) + c[2]
+		q = float32(q*h) + c[1]
+		q = float32(q*h) + c[0]
+	}
+	if x < 0 {
+		return flush(x * q)
+	}
+	return flush(x - float32(x*q))
+}
+
+// relu is max(x, 0).
+func relu(x float32) float32 { return flush(max(x, 0)) }
+
+// softcap is cap * tanh(x/cap) for finite x, inv = 1/cap.
+func softcap(x, limit, inv float32) float32 {
+	e := Exp(-2 * float32(abs(x)*inv))
+	y := limit * float32((1-e)*recip(1+e))
+	if x < 0 {
+		y = -y
+	}
+	return flush(y)
+}
+
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) & absBits) }

@@ -20,7 +20,7 @@ func TestFunctionAccuracy(t *testing.T) {
 	logarithmic := func(lo, hi float64) func() float32 {
 		return func() float32 { return float32(math.Exp2(lo + (hi-lo)*rng.Float64())) }
 	}
-	gelu := func(x float64) float64 {
+	tanhForm := func(x float64) float64 {
 		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestFunctionAccuracy(t *testing.T) {
 		{"rsqrt", rsqrt, func(x float64) float64 { return 1 / math.Sqrt(x) }, logarithmic(-60, 60), 2.4},
 		{"sigmoid", sigmoid, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, uniform(-4, 20), 8},
 		{"silu", silu, func(x float64) float64 { return x / (1 + math.Exp(-x)) }, uniform(-4, 20), 9},
-		{"gelu", geluTanh, gelu, uniform(-1, 20), 12},
+		{"gelu", geluTanh, tanhForm, uniform(-1, 20), 12},
 	} {
 		worst, at := 0.0, float32(0)
 		for range 200000 {
@@ -52,10 +52,27 @@ func TestFunctionAccuracy(t *testing.T) {
 		}
 		t.Logf("%s: %.2f ulps at %v", c.name, worst, at)
 	}
+	for range 1000000 {
+		x := float32(16 * (rng.Float64() - 0.5))
+		if rng.IntN(4) == 0 {
+			x = float32(math.Ldexp(rng.NormFloat64(), -rng.IntN(40)))
+		}
+		exact := float64(x) * math.Erfc(-float64(x)/math.Sqrt2) / 2
+		if d := math.Abs(float64(gelu(x)) - exact); d > 1.5e-7*math.Max(1, math.Abs(float64(x))) {
+			t.Fatalf("exact gelu of %v is off by %v", x, d)
+		}
+		for _, limit := range []float32{1, 30, 50} {
+			v := x * limit / 2
+			exact := float64(limit) * math.Tanh(float64(v)/float64(limit))
+			if d := math.Abs(float64(softcap(v, limit, 1/limit)) - exact); d > 3e-7*float64(limit) {
+				t.Fatalf("soft cap %v of %v is off by %v", limit, v, d)
+			}
+		}
+	}
 	// Where the result is small, against the size of the input.
 	for range 200000 {
 		x := float32(40 * (rng.Float64() - 0.5))
-		for _, d := range []float64{float64(silu(x)) - float64(x)/(1+math.Exp(-float64(x))), float64(geluTanh(x)) - gelu(float64(x))} {
+		for _, d := range []float64{float64(silu(x)) - float64(x)/(1+math.Exp(-float64(x))), float64(geluTanh(x)) - tanhForm(float64(x))} {
 			if math.Abs(d) > 4e-7*math.Max(1, math.Abs(float64(x))) {
 				t.Fatalf("activation of %v is off by %v", x, d)
 			}
@@ -74,6 +91,9 @@ func TestFunctionEdges(t *testing.T) {
 		{"recip(1)", recip(1), 1}, {"recip(4)", recip(4), 0.25}, {"rsqrt(1)", rsqrt(1), 1}, {"rsqrt(0.25)", rsqrt(0.25), 2},
 		{"sigmoid(0)", sigmoid(0), 0.5}, {"silu(-1000)", silu(-1000), 0}, {"silu(1000)", silu(1000), 1000},
 		{"gelu(17)", geluTanh(17), 17}, {"gelu(-17)", geluTanh(-17), 0}, {"gelu(16)", geluTanh(16), 16}, {"gelu(0)", geluTanh(0), 0},
+		{"exact gelu(0)", gelu(0), 0}, {"exact gelu(6)", gelu(6), 6}, {"exact gelu(-6)", gelu(-6), 0}, {"exact gelu(-1e30)", gelu(-1e30), 0},
+		{"relu(3)", relu(3), 3}, {"relu(-3)", relu(-3), 0}, {"relu(-0)", relu(float32(math.Copysign(0, -1))), 0},
+		{"softcap(0)", softcap(0, 30, 1.0/30), 0}, {"softcap(1e38)", softcap(1e38, 0.5, 2), 0.5}, {"softcap(-1e38)", softcap(-1e38, 50, 1.0/50), -50},
 		{"flush(2^-63)", flush(1.0 / (1 << 63)), 1.0 / (1 << 63)}, {"flush(below)", flush(0.99 / (1 << 63)), 0},
 		{"flush(-0)", flush(float32(math.Copysign(0, -1))), 0},
 	} {

@@ -241,7 +241,7 @@ func (g *gate) acts(width int) error {
 	}
 	half := Op{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: -0.7}
 	shape := fmt.Sprint(width)
-	for _, act := range []ActKind{SiLU, GELUTanh} {
+	for _, act := range []ActKind{SiLU, GELUTanh, GELU, ReLU} {
 		for _, b := range []Buf{None, 1} {
 			op := Op{Kind: OpAct, Act: act, Dst: 2, A: 0, B: b}
 			if err := g.check(OpAct, fmt.Sprintf("%s, kind %d, gated %v", shape, act, b >= 0), width, simple(half, op)); err != nil {

@@ -23,6 +23,10 @@ func momentsAVX2(x *float32, blocks int, scale float32) (sum, squares int64)
 func normaliseAVX2(y, x *float32, blocks int, r float32, w, b *float32)
 
 func actVector256(kind ActKind, y, x, up []float32) {
+	if kind > GELUTanh {
+		actGeneric(kind, y, x, up)
+		return
+	}
 	y = y[:len(x)]
 	n := len(x) &^ 7
 	var rest []float32

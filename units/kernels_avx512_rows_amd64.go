@@ -29,6 +29,10 @@ func momentsAVX512(x *float32, n int, scale float32) (sum, squares int64)
 func normaliseAVX512(y, x *float32, n int, r float32, w, b *float32)
 
 func actVector512(kind ActKind, y, x, up []float32) {
+	if kind > GELUTanh {
+		actGeneric(kind, y, x, up)
+		return
+	}
 	if len(x) == 0 {
 		return
 	}

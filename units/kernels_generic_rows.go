@@ -24,11 +24,11 @@ func normaliseGeneric(y, x []float32, r float32, w, b []float32) {
 	}
 }
 
+// activations are the functions by ActKind.
+var activations = [...]func(float32) float32{SiLU: silu, GELUTanh: geluTanh, GELU: gelu, ReLU: relu}
+
 func actGeneric(kind ActKind, y, x, up []float32) {
-	f := silu
-	if kind == GELUTanh {
-		f = geluTanh
-	}
+	f := activations[kind]
 	y = y[:len(x)]
 	if up == nil {
 		for i, v := range x {

@@ -54,7 +54,7 @@ func TestNormKernels(t *testing.T) {
 func TestActKernels(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
 		edges := []float32{0, 1, -1, 16, -16, 16.00001, -16.00001, 60, -60, 41.58, -41.58, -41.6, 87, -88, 1e30, -1e30, 1.1e-19, -1.1e-19}
-		for _, kind := range []ActKind{SiLU, GELUTanh} {
+		for _, kind := range []ActKind{SiLU, GELUTanh, GELU, ReLU} {
 			for round := range 40 {
 				for _, n := range rowLengths() {
 					x, up := values(rng, n, -64, 6), values(rng, n, -30, 5)
@@ -88,7 +88,7 @@ func TestActKernelsDense(t *testing.T) {
 			for i := range x {
 				x[i] = float32(rng.Float64()*90 - 45)
 			}
-			for _, kind := range []ActKind{SiLU, GELUTanh} {
+			for _, kind := range []ActKind{SiLU, GELUTanh, GELU, ReLU} {
 				k.act(kind, got, x, nil)
 				actGeneric(kind, want, x, nil)
 				sameBits(t, "act", got, want)

@@ -256,8 +256,16 @@ func sigmoid(x f32) f32 {
 }
 
 func activate(kind units.ActKind, x f32) f32 {
-	if kind == units.SiLU {
+	switch kind {
+	case units.SiLU:
 		return flush(x * sigmoid(x))
+	case units.ReLU:
+		if x > 0 {
+			return x
+		}
+		return 0
+	case units.GELU:
+		return gelu(x)
 	}
 	switch {
 	case x > 16:
@@ -269,6 +277,34 @@ func activate(kind units.ActKind, x f32) f32 {
 	scaled := f32(cube * f32(0.044715))
 	u := f32((x + scaled) * f32(2*math.Sqrt(2/math.Pi)))
 	return flush(x * sigmoid(u))
+}
+
+func gelu(x f32) f32 {
+	a, Q := math.Abs(float64(x)), f32(0)
+	if a < 6 {
+		j := int(a * 32)
+		h := f32(a - (float64(j)+0.5)/32)
+		for i := 3; i >= 0; i-- {
+			Q = f32(Q*h) + luts.Gauss[4*j+i]
+		}
+	}
+	p := f32(x * Q)
+	if x < 0 {
+		return flush(p)
+	}
+	return flush(x - p)
+}
+
+func softcap(x, limit f32) f32 {
+	inv := f32(1 / limit)
+	a := f32(f32(math.Abs(float64(x))) * inv)
+	E := exp(-2 * a)
+	n, d := 1-E, 1+E
+	y := f32(limit * f32(n*recip(d)))
+	if x < 0 {
+		y = -y
+	}
+	return flush(y)
 }
 
 func rope(x []f32, op units.Op, cos, sin []f32) {

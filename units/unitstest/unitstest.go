@@ -84,7 +84,7 @@ func testElementwise(t *testing.T, dev units.Device) {
 			Weight: b.vector(b.normal(width, 3)), Bias: b.vector(b.normal(width, 1)), Eps: 1e-5})
 		b.op(units.Op{Kind: units.OpScale, Dst: scaled, A: in, B: units.None, Scale: -0.37})
 		b.op(units.Op{Kind: units.OpAdd, Dst: sum, A: scaled, B: other})
-		for _, act := range []units.ActKind{units.SiLU, units.GELUTanh} {
+		for _, act := range []units.ActKind{units.SiLU, units.GELUTanh, units.GELU, units.ReLU} {
 			plain, gated := b.buf(units.F32, width), b.buf(units.F32, width)
 			b.op(units.Op{Kind: units.OpAct, Act: act, Dst: plain, A: in, B: units.None})
 			b.op(units.Op{Kind: units.OpAct, Act: act, Dst: gated, A: other, B: in})
