@@ -102,6 +102,8 @@ func (a *auditor) verify(st *state) error {
 		s.act(op, 0, len(s.f32[op.Dst]))
 	case OpAdd:
 		s.add(op, 0, len(s.f32[op.Dst]))
+	case OpSoftcap:
+		s.softcapRow(op, 0)
 	case OpScale:
 		s.scale(op, 0, len(s.f32[op.Dst]))
 	}

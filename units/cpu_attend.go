@@ -84,7 +84,7 @@ func (st *state) attendGroup(op *Op, r, h0, h1 int, s *scratch) {
 	kvh := h0 / (op.Heads / op.KVHeads)
 	st.attendScores(op, r, kvh, n, v, s)
 	for i := range n {
-		if !st.softmax(op, r, kvh, i, v, s) {
+		if !st.adjust(op, h0+i, s.heads[i].row[v.lo-v.base:v.hi-v.base]) || !st.softmax(op, r, kvh, i, v, s) {
 			st.fail(op, r, errScore)
 			return
 		}
@@ -149,6 +149,21 @@ func (st *state) attendScores(op *Op, r, kvh, n int, v span, s *scratch) {
 				pow2(s.heads[i].expQ), exps, op.Scale)
 		}
 	}
+}
+
+// adjust applies the soft cap and ALiBi (section 8.1) to the scores of head h, whose last is that of the row's own
+// position; false if a score to be capped is not finite.
+func (st *state) adjust(op *Op, h int, scores []float32) bool {
+	if op.Cap != 0 && !softcapRow(st.kern, scores, scores, op.Cap) {
+		return false
+	}
+	if op.Slopes != nil {
+		slope := vectorOf(op.Slopes)[h]
+		for i, v := range scores {
+			scores[i] = flush(v + float32(slope*float32(i-len(scores)+1)))
+		}
+	}
+	return true
 }
 
 // softmax turns the scores of head i into weights w_j and finds D and X; false if a score is not finite.

@@ -96,7 +96,7 @@ func (c *checker) op(op *Op) error {
 		return c.store(op)
 	case OpAttend:
 		return c.attend(op)
-	case OpAct, OpAdd, OpScale:
+	case OpAct, OpAdd, OpScale, OpSoftcap:
 		return c.elementwise(op)
 	}
 	return errors.New("unknown operation")
@@ -207,6 +207,19 @@ func (c *checker) attend(op *Op) error {
 	if !(op.Scale > 0 && op.Scale <= math.MaxFloat32) || op.Window < 0 {
 		return fmt.Errorf("scale %v, window %d", op.Scale, op.Window)
 	}
+	if op.Cap != 0 && !validCap(op.Cap) {
+		return fmt.Errorf("cap %v", op.Cap)
+	}
+	if op.Slopes != nil {
+		if err := c.vector("slopes", op.Slopes, op.Heads); err != nil {
+			return err
+		}
+		for h, v := range vectorOf(op.Slopes) {
+			if abs(v) > 1<<60 {
+				return fmt.Errorf("slopes: head %d has %v", h, v)
+			}
+		}
+	}
 	if _, err := c.read("a", op.A, F32, op.Heads*op.HeadDim); err != nil {
 		return err
 	}
@@ -216,6 +229,9 @@ func (c *checker) attend(op *Op) error {
 	_, err = c.buf("dst", op.Dst, F32, op.Heads*op.HeadDim)
 	return err
 }
+
+// validCap says whether a soft cap and its reciprocal are ordinary numbers.
+func validCap(v float32) bool { return v >= 1.0/(1<<60) && v <= 1<<60 }
 
 func (c *checker) elementwise(op *Op) error {
 	w, err := c.read("a", op.A, F32, 0)
@@ -227,6 +243,8 @@ func (c *checker) elementwise(op *Op) error {
 		return fmt.Errorf("activation %d", op.Act)
 	case op.Kind == OpScale && op.Scale-op.Scale != 0:
 		return fmt.Errorf("scale %v", op.Scale)
+	case op.Kind == OpSoftcap && !validCap(op.Cap):
+		return fmt.Errorf("cap %v", op.Cap)
 	case op.Kind == OpAdd, op.Kind == OpAct && op.B >= 0:
 		if _, err := c.read("b", op.B, F32, w); err != nil {
 			return err

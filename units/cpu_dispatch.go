@@ -47,6 +47,8 @@ func (e *cpuExecutable) dispatch(st *state, s *step) {
 		e.overValues(rows*width, costlyValues, func(lo, hi int) { st.act(op, lo, hi) })
 	case OpAdd:
 		e.overValues(rows*width, cheapValues, func(lo, hi int) { st.add(op, lo, hi) })
+	case OpSoftcap:
+		e.overRows(rows, costlyValues/width, func(_ *scratch, r int) { st.softcapRow(op, r) })
 	case OpScale:
 		e.overValues(rows*width, cheapValues, func(lo, hi int) { st.scale(op, lo, hi) })
 	}

@@ -116,6 +116,26 @@ func (st *state) act(op *Op, lo, hi int) {
 	st.kern.act(op.Act, st.f32[op.Dst][lo:hi], st.f32[op.A][lo:hi], up)
 }
 
+// softcapRow computes y = softcap(x), y may be x; false if a value is not finite.
+func softcapRow(kern *kernels, y, x []float32, limit float32) bool {
+	if kern.absMax(x) >= infBits {
+		return false
+	}
+	inv := 1 / limit
+	for i, v := range x {
+		y[i] = softcap(v, limit, inv)
+	}
+	return true
+}
+
+// softcapRow is OpSoftcap for row r.
+func (st *state) softcapRow(op *Op, r int) {
+	w := st.prog.Bufs[op.A].Width
+	if !softcapRow(st.kern, st.f32[op.Dst][r*w:(r+1)*w], st.f32[op.A][r*w:(r+1)*w], op.Cap) {
+		st.fail(op, r, errNotFinite)
+	}
+}
+
 func (st *state) add(op *Op, lo, hi int) {
 	a, b, y := st.f32[op.A][lo:hi], st.f32[op.B][lo:hi], st.f32[op.Dst][lo:hi]
 	for i, v := range a {

@@ -152,7 +152,13 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 				at := position{op.CacheLayer, row.Slot, p, h / (op.Heads / op.KVHeads)}
 				k, v = append(k, kv.k[at]), append(v, kv.v[at])
 			}
-			y = append(y, attend(a[h*op.HeadDim:(h+1)*op.HeadDim], k, v, op.Scale, op.Window)...)
+			y = append(y, attend(a[h*op.HeadDim:(h+1)*op.HeadDim], k, v, op, b.slope(op, h))...)
+		}
+		f[op.Dst] = y
+	case units.OpSoftcap:
+		y := make([]f32, len(a))
+		for i, x := range a {
+			y[i] = softcap(x, op.Cap)
 		}
 		f[op.Dst] = y
 	case units.OpAct, units.OpAdd, units.OpScale:
@@ -173,6 +179,14 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 	default:
 		panic("unitstest: no reference for " + op.Kind.String())
 	}
+}
+
+// slope is the ALiBi slope of head h, nil for none.
+func (b *bench) slope(op units.Op, h int) *f32 {
+	if op.Slopes == nil {
+		return nil
+	}
+	return &b.vectors[op.Slopes][h]
 }
 
 // compile compiles the program as it stands.

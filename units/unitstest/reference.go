@@ -325,11 +325,11 @@ func rope(x []f32, op units.Op, cos, sin []f32) {
 }
 
 // attend is section 8 for one query head: k and v are the quantised rows of positions 0..pos of its key-value head.
-func attend(query []f32, k, v []qrow, scale f32, window int) []f32 {
+func attend(query []f32, k, v []qrow, op units.Op, slope *f32) []f32 {
 	pos := len(k) - 1
 	first := 0
-	if window > 0 {
-		first = max(0, pos-window+1)
+	if op.Window > 0 {
+		first = max(0, pos-op.Window+1)
 	}
 	q := quantise(query, false)
 	s := make([]f32, pos+1)
@@ -340,7 +340,14 @@ func attend(query []f32, k, v []qrow, scale f32, window int) []f32 {
 		L := unit(q.limbs[1], k[j].limbs[1])
 		c := f32(f32(H)*256) + f32(M)
 		c = f32(c*256) + f32(L)
-		s[j] = flush(f32(f32(f32(c*pow2(q.exp))*pow2(k[j].exp)) * scale))
+		s[j] = flush(f32(f32(f32(c*pow2(q.exp))*pow2(k[j].exp)) * op.Scale))
+		if op.Cap != 0 {
+			s[j] = softcap(s[j], op.Cap)
+		}
+		if slope != nil {
+			bias := f32(*slope * f32(j-pos))
+			s[j] = flush(s[j] + bias)
+		}
 		m = max(m, s[j])
 	}
 	w := make([]f32, pos+1)

@@ -19,8 +19,10 @@ func Run(t *testing.T, newDevice func() units.Device) {
 		f    func(*testing.T, units.Device)
 	}{
 		{"linear", testLinear}, {"elementwise", testElementwise}, {"norm", testNorm}, {"rope", testRope},
-		{"attend", testAttend}, {"window", testWindow}, {"layer", testLayer}, {"chunks", testChunks},
-		{"sessions", testSessions}, {"concurrent", testConcurrent}, {"outlier row", testOutlier}, {"long attention", testLongAttention}, {"faint attention", testFaintAttention},
+		{"attend", testAttend}, {"window", testWindow}, {"capped and biased attention", testAttendVariants},
+		{"layer", testLayer}, {"chunks", testChunks},
+		{"sessions", testSessions}, {"concurrent", testConcurrent}, {"outlier row", testOutlier},
+		{"long attention", testLongAttention}, {"faint attention", testFaintAttention},
 		{"linear accuracy", testLinearAccuracy}, {"attention accuracy", testAttentionAccuracy},
 		{"not finite", testNotFinite}, {"bad rows", testBadRows}, {"bad programs", testBadPrograms},
 		{"loading", testLoading},
@@ -88,6 +90,11 @@ func testElementwise(t *testing.T, dev units.Device) {
 			plain, gated := b.buf(units.F32, width), b.buf(units.F32, width)
 			b.op(units.Op{Kind: units.OpAct, Act: act, Dst: plain, A: in, B: units.None})
 			b.op(units.Op{Kind: units.OpAct, Act: act, Dst: gated, A: other, B: in})
+		}
+		for _, c := range []f32{30, 1e-3} {
+			capped := b.buf(units.F32, width)
+			b.op(units.Op{Kind: units.OpSoftcap, Dst: capped, A: in, B: units.None, Cap: c})
+			b.op(units.Op{Kind: units.OpSoftcap, Dst: capped, A: capped, B: units.None, Cap: 2 * c})
 		}
 		// in place
 		b.op(units.Op{Kind: units.OpAct, Act: units.SiLU, Dst: sum, A: sum, B: other})
@@ -188,6 +195,37 @@ func testWindow(t *testing.T, dev units.Device) {
 		rows := positions(0, 0, 230)
 		x := b.normal(230*32, 2)
 		same(t, fmt.Sprintf("window %d", window), b.run(b.compile(), rows, x), b.reference(newCached(), rows, x), 32)
+	}
+}
+
+// testAttendVariants tries the soft cap, ALiBi and the window together and alone. A slope of 0 and a negative one, which no
+// model has, are rows like any other.
+func testAttendVariants(t *testing.T, dev units.Device) {
+	slopes := []f32{0.7, 0, 0.04, -0.01, 1e-30, 3}
+	for i, c := range []struct {
+		cap    f32
+		alibi  bool
+		window int
+	}{{cap: 4}, {alibi: true}, {cap: 50, window: 70}, {cap: 0.5, alibi: true}, {cap: 1 << 60}, {alibi: true, window: 33}} {
+		t.Run(fmt.Sprintf("cap %v alibi %v window %d", c.cap, c.alibi, c.window), func(t *testing.T) {
+			b := newBench(t, dev, uint64(i))
+			op := units.Op{Heads: 6, KVHeads: 2, HeadDim: 12, Scale: 0.4, Cap: c.cap, Window: c.window}
+			if c.alibi {
+				op.Slopes = b.vector(slopes)
+			}
+			attention(b, op, 2, 200)
+			const n, width = 150, 6 * 12
+			e := b.compile()
+			for slot, x := range [][]f32{cycle(b, n, width), b.normal(n*width, 1.5)} {
+				want := b.reference(newCached(), positions(slot, 0, n), x)
+				same(t, "together", b.run(e, positions(slot, 0, n), x), want, width)
+				for first := 0; first < n; first += 11 {
+					count := min(11, n-first)
+					part := [2]int{first * width, (first + count) * width}
+					same(t, fmt.Sprintf("rows from %d", first), b.run(e, positions(slot, first, count), x[part[0]:part[1]]), want[part[0]:part[1]], width)
+				}
+			}
+		})
 	}
 }
 
