@@ -60,7 +60,7 @@ func (a *auditor) snapshot(st *state) {
 			copy(a.st.f32[b], st.f32[b][a.row*w:(a.row+1)*w])
 		}
 	}
-	if a.op.Kind == OpLinear {
+	if a.op.Kind == OpLinear || a.op.Kind == OpExperts {
 		copyLimbs(a.st.limbs[a.op.A], st.limbs[a.op.A], a.row)
 	}
 }
@@ -71,7 +71,7 @@ func copyLimbs(dst, src *limbBuffer, r int) {
 	for limb := range src.rows[r].limbs {
 		src.gather(dst.limbRow(0, limb), r, limb)
 	}
-	dst.arrange()
+	dst.arrange([]int{1})
 	dst.fill(0)
 }
 
@@ -104,6 +104,14 @@ func (a *auditor) verify(st *state) error {
 		s.add(op, 0, len(s.f32[op.Dst]))
 	case OpSoftcap:
 		s.softcapRow(op, 0)
+	case OpRoute:
+		s.routeRow(op, 0, &a.s)
+	case OpExperts:
+		s.runExperts(op, func(chunks int, f func(s *scratch, chunk int)) {
+			for i := range chunks {
+				f(&a.s, i)
+			}
+		})
 	case OpScale:
 		s.scale(op, 0, len(s.f32[op.Dst]))
 	}

@@ -22,6 +22,7 @@ type scratch struct {
 	tops   []uint32  // [heads][blocks]: bits of the largest weight of each block
 	total  []int64   // [heads][headDim padded]
 	heads  [attendHeads]headState
+	best   []int // routeRow
 }
 
 // headState is one query head of attendGroup.

@@ -11,6 +11,7 @@ type checker struct {
 	dev     *cpuDevice
 	p       *Program
 	written []bool
+	routes  []int // per buffer: the number of experts, if OpRoute wrote it last
 }
 
 // check returns the first error of the program.
@@ -20,7 +21,7 @@ func (c *checker) check() error {
 			return fmt.Errorf("buffer %d: kind %d, width %d", i, b.Kind, b.Width)
 		}
 	}
-	c.written = make([]bool, len(c.p.Bufs))
+	c.written, c.routes = make([]bool, len(c.p.Bufs)), make([]int, len(c.p.Bufs))
 	if _, err := c.buf("in", c.p.In, F32, 0); err != nil {
 		return err
 	}
@@ -36,7 +37,10 @@ func (c *checker) check() error {
 			return fmt.Errorf("op %d (%s, layer %d): %w", i, op.Kind, op.Layer, err)
 		}
 		if op.Kind != OpStoreKV {
-			c.written[op.Dst] = true
+			c.written[op.Dst], c.routes[op.Dst] = true, 0
+		}
+		if op.Kind == OpRoute {
+			c.routes[op.Dst] = c.p.Bufs[op.A].Width
 		}
 	}
 	_, err := c.read("out", c.p.Out, F32, 0)
@@ -98,6 +102,10 @@ func (c *checker) op(op *Op) error {
 		return c.attend(op)
 	case OpAct, OpAdd, OpScale, OpSoftcap:
 		return c.elementwise(op)
+	case OpRoute:
+		return c.route(op)
+	case OpExperts:
+		return c.experts(op)
 	}
 	return errors.New("unknown operation")
 }
@@ -132,13 +140,22 @@ func (c *checker) norm(op *Op) error {
 	return err
 }
 
-func (c *checker) linear(op *Op) error {
-	l, ok := op.Linear.(*cpuLinear)
+// matrix checks a handle.
+func (c *checker) matrix(w Linear) (*cpuLinear, error) {
+	l, ok := w.(*cpuLinear)
 	if !ok || l.dev != c.dev {
-		return errors.New("linear: missing, or of another device")
+		return nil, errors.New("linear: missing, or of another device")
 	}
 	if !l.sealed.Load() {
-		return fmt.Errorf("linear %q is not finished", l.name)
+		return nil, fmt.Errorf("linear %q is not finished", l.name)
+	}
+	return l, nil
+}
+
+func (c *checker) linear(op *Op) error {
+	l, err := c.matrix(op.Linear)
+	if err != nil {
+		return err
 	}
 	if _, err := c.read("a", op.A, Limbs, l.k); err != nil {
 		return fmt.Errorf("linear %q: %w", l.name, err)
@@ -148,7 +165,7 @@ func (c *checker) linear(op *Op) error {
 			return fmt.Errorf("linear %q: %w", l.name, err)
 		}
 	}
-	_, err := c.buf("dst", op.Dst, F32, l.n)
+	_, err = c.buf("dst", op.Dst, F32, l.n)
 	return err
 }
 

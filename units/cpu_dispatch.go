@@ -49,6 +49,12 @@ func (e *cpuExecutable) dispatch(st *state, s *step) {
 		e.overValues(rows*width, cheapValues, func(lo, hi int) { st.add(op, lo, hi) })
 	case OpSoftcap:
 		e.overRows(rows, costlyValues/width, func(_ *scratch, r int) { st.softcapRow(op, r) })
+	case OpRoute:
+		e.overRows(rows, 1, func(s *scratch, r int) { st.routeRow(op, r, s) })
+	case OpExperts:
+		st.runExperts(op, func(chunks int, f func(s *scratch, chunk int)) {
+			e.dev.pool.run(e.job, chunks, func(worker, i int) { f(&e.scratch[worker], i) })
+		})
 	case OpScale:
 		e.overValues(rows*width, cheapValues, func(lo, hi int) { st.scale(op, lo, hi) })
 	}
@@ -80,7 +86,7 @@ func (e *cpuExecutable) quantise(st *state, op *Op) {
 			st.fail(op, r, errNotFinite)
 		}
 	})
-	dst.arrange()
+	dst.arrange([]int{len(dst.rows)})
 	e.overRows(len(dst.tiles), perChunk/(maxTile/2), func(_ *scratch, i int) { dst.fill(i) })
 }
 

@@ -125,13 +125,17 @@ const chunkCost = 1 << 17
 
 // chunkPanels picks how many panels a chunk has: enough to outweigh the dispatch, few enough to share out.
 func (g *linearGroup) chunkPanels(x *limbBuffer, threads int) int {
-	steps := 8 * len(x.tiles) // reading a panel costs about as much as this many limb rows
-	for _, t := range x.tiles {
+	total := g.panelEnd[len(g.panelEnd)-1]
+	return max(1, min(chunkCost/panelSteps(x, x.tiles), total/(4*threads)))
+}
+
+// panelSteps is the work of one panel, in the units of chunkCost.
+func panelSteps(x *limbBuffer, tiles []tile) int {
+	steps := 8 * len(tiles) // reading a panel costs about as much as this many limb rows
+	for _, t := range tiles {
 		steps += t.size
 	}
-	steps *= x.groups
-	total := g.panelEnd[len(g.panelEnd)-1]
-	return max(1, min(chunkCost/steps, total/(4*threads)))
+	return steps * x.groups
 }
 
 // linearChunk computes panels [p0, p1) of the group, counted over all its operations.
@@ -146,12 +150,15 @@ func (st *state) linearChunk(g *linearGroup, p0, p1 int, u *[2][maxTile * panelR
 	}
 }
 
-// linearPanels computes output panels [p0, p1) of op for every row of the batch: the weights of a panel stay in cache
-// over all tiles.
+// linearPanels computes output panels [p0, p1) of op for every row of the batch.
 func (st *state) linearPanels(op *Op, p0, p1 int, u *[2][maxTile * panelRows]int32) {
-	l := op.Linear.(*cpuLinear)
-	x, out := st.limbs[op.A], st.f32[op.Dst]
-	bias := vectorOf(op.Bias)
+	x := st.limbs[op.A]
+	op.Linear.(*cpuLinear).panels(st.kern, x, x.tiles, st.f32[op.Dst], vectorOf(op.Bias), p0, p1, u)
+}
+
+// panels computes output panels [p0, p1) for the rows in the given tiles of x: the weights of a panel stay in cache over
+// all tiles. out is [rows of x][n]; bias may be nil.
+func (l *cpuLinear) panels(kern *kernels, x *limbBuffer, tiles []tile, out, bias []float32, p0, p1 int, u *[2][maxTile * panelRows]int32) {
 	limbs := l.mode.Limbs()
 	for p := p0; p < p1; p++ {
 		n0, n1 := p*panelRows, min((p+1)*panelRows, l.n)
@@ -159,10 +166,10 @@ func (st *state) linearPanels(op *Op, p0, p1 int, u *[2][maxTile * panelRows]int
 		if bias != nil {
 			b = bias[n0:n1]
 		}
-		for _, t := range x.tiles {
+		for _, t := range tiles {
 			var u2 []int32
 			for limb := range limbs {
-				st.kern.panel(u[limb][:], x.init[t.init:], l.panel(p, limb), x.tileData(t), t.size, l.groups)
+				kern.panel(u[limb][:], x.init[t.init:], l.panel(p, limb), x.tileData(t), t.size, l.groups)
 			}
 			for r := t.first; r < t.end; r++ {
 				at := x.slot[r] * panelRows
@@ -170,7 +177,7 @@ func (st *state) linearPanels(op *Op, p0, p1 int, u *[2][maxTile * panelRows]int
 					u2 = u[1][at:]
 				}
 				q := &x.rows[r]
-				st.kern.combine(out[r*l.n+n0:r*l.n+n1], u[0][at:], u2, q.limbs, pow2(q.exp), l.scale[n0:n1], b)
+				kern.combine(out[r*l.n+n0:r*l.n+n1], u[0][at:], u2, q.limbs, pow2(q.exp), l.scale[n0:n1], b)
 			}
 		}
 	}

@@ -30,6 +30,8 @@ type state struct {
 	f32   [][]float32   // per buffer, [rows][width]; nil for limbs
 	limbs []*limbBuffer // per buffer; nil for float32
 
+	experts *expertState // of OpExperts; made when the first one runs
+
 	mu  sync.Mutex
 	err *OpError // guarded by mu: of the lowest row that failed
 }

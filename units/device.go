@@ -126,8 +126,8 @@ const (
 	OpAdd                    // Dst = A + B
 	OpScale                  // Dst = A * Scale
 	OpSoftcap                // Dst = softcap(A, Cap)
-	OpRoute                  // Dst = the TopK experts of router logits A and their weights: TopK indices, then TopK weights
-	OpExperts                // Dst = weighted sum of the experts that B routes the rows A (Limbs) to
+	OpRoute                  // Dst = the TopK experts of router logits A: their indices, ascending, then their weights
+	OpExperts                // Dst = weighted sum of the Experts, with act Act, that the route B selects for the rows A (Limbs)
 )
 
 var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale", "softcap", "route", "experts"}
@@ -188,7 +188,7 @@ type Op struct {
 	Cap         float32 // attend, softcap: soft cap of scores or values; 0 = none
 	Slopes      Vector  // attend: ALiBi slope of each head; nil = none
 
-	TopK      int  // route
+	TopK      int  // route, experts
 	Normalise bool // route: weights sum to 1 over the selected experts
 	Experts   []Expert
 }

@@ -10,6 +10,7 @@ type limbBuffer struct {
 	slot   []int // first limb row of each row within its tile
 	plain  []uint32
 	tiles  []tile
+	ends   []int // per group of arrange: the end of its tiles
 	data   []uint32
 	init   []int32
 }
@@ -23,6 +24,15 @@ type tile struct {
 
 func newLimbBuffer(width int) *limbBuffer {
 	return &limbBuffer{width: width, groups: padded(width, padK) / groupK}
+}
+
+// sized is a buffer of this width with room for n rows: b, if it has the width.
+func (b *limbBuffer) sized(width, n int) *limbBuffer {
+	if b == nil || b.width != width {
+		b = newLimbBuffer(width)
+	}
+	b.resize(n)
+	return b
 }
 
 // resize makes room for n rows.
@@ -52,22 +62,34 @@ func (b *limbBuffer) quantise(kern *kernels, r int, x []float32) bool {
 	return ok
 }
 
-// arrange assigns rows to tiles after all are quantised.
-func (b *limbBuffer) arrange() {
-	b.tiles = b.tiles[:0]
-	words, slots := 0, 0
-	for first := 0; first < len(b.rows); {
-		used, end := 0, first
-		for end < len(b.rows) && used+b.rows[end].limbs <= maxTile {
-			b.slot[end] = used
-			used += b.rows[end].limbs
-			end++
+// copyRow makes row r of src, of the same width, row i, ready to be arranged.
+func (b *limbBuffer) copyRow(i int, src *limbBuffer, r int) {
+	b.rows[i] = src.rows[r]
+	for limb := range src.rows[r].limbs {
+		copy(b.limbRow(i, limb), src.limbRow(r, limb))
+	}
+}
+
+// arrange assigns rows to tiles after all are quantised. groups are the ends of groups of rows that share no tile, the
+// last being the number of rows; a group may be empty.
+func (b *limbBuffer) arrange(groups []int) {
+	b.tiles, b.ends = b.tiles[:0], b.ends[:0]
+	words, slots, first := 0, 0, 0
+	for _, limit := range groups {
+		for first < limit {
+			used, end := 0, first
+			for end < limit && used+b.rows[end].limbs <= maxTile {
+				b.slot[end] = used
+				used += b.rows[end].limbs
+				end++
+			}
+			t := tile{first: first, end: end, size: tileSize(used), data: words, init: slots}
+			b.tiles = append(b.tiles, t)
+			words += b.groups * t.size
+			slots += t.size
+			first = end
 		}
-		t := tile{first: first, end: end, size: tileSize(used), data: words, init: slots}
-		b.tiles = append(b.tiles, t)
-		words += b.groups * t.size
-		slots += t.size
-		first = end
+		b.ends = append(b.ends, len(b.tiles))
 	}
 	if words > len(b.data) {
 		b.data = make([]uint32, words)
@@ -76,6 +98,15 @@ func (b *limbBuffer) arrange() {
 	if slots > len(b.init) {
 		b.init = make([]int32, slots)
 	}
+}
+
+// groupTiles are the tiles of group i of arrange.
+func (b *limbBuffer) groupTiles(i int) []tile {
+	start := 0
+	if i > 0 {
+		start = b.ends[i-1]
+	}
+	return b.tiles[start:b.ends[i]]
 }
 
 // fill copies the limb rows of tile i into place.

@@ -124,15 +124,11 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 	case units.OpQuantize:
 		limbs[op.Dst] = quantise(a, true)
 	case units.OpLinear:
-		var y []f32
-		for n, w := range b.linears[op.Linear] {
-			bias := f32(0)
-			if op.Bias != nil {
-				bias = b.vectors[op.Bias][n]
-			}
-			y = append(y, linear(limbs[op.A], w, bias, op.Bias != nil))
-		}
-		f[op.Dst] = y
+		f[op.Dst] = b.product(op.Linear, op.Bias, limbs[op.A])
+	case units.OpRoute:
+		f[op.Dst] = route(a, op.TopK, op.Normalise)
+	case units.OpExperts:
+		f[op.Dst] = b.mixture(op, limbs[op.A], f[op.B])
 	case units.OpRope:
 		half := op.RotaryDim / 2
 		at := row.Pos * half
@@ -179,6 +175,44 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 	default:
 		panic("unitstest: no reference for " + op.Kind.String())
 	}
+}
+
+// product is a matrix times a row.
+func (b *bench) product(l units.Linear, bias units.Vector, x qrow) []f32 {
+	var y []f32
+	for n, w := range b.linears[l] {
+		v := f32(0)
+		if bias != nil {
+			v = b.vectors[bias][n]
+		}
+		y = append(y, linear(x, w, v, bias != nil))
+	}
+	return y
+}
+
+// mixture is the output of section 10 for one row and its route: the experts in turn, each asked for its weight.
+func (b *bench) mixture(op units.Op, x qrow, route []f32) []f32 {
+	var y []f32
+	for i, e := range op.Experts {
+		for j := range op.TopK {
+			if route[j] != f32(i) {
+				continue
+			}
+			h := b.product(e.Gate, nil, x)
+			for n, up := range b.product(e.Up, nil, x) {
+				h[n] = flush(activate(op.Act, h[n]) * up)
+			}
+			out := b.product(e.Down, nil, quantise(h, true))
+			if y == nil {
+				y = make([]f32, len(out))
+			}
+			for n, v := range out {
+				part := flush(route[op.TopK+j] * v)
+				y[n] = flush(y[n] + part)
+			}
+		}
+	}
+	return y
 }
 
 // slope is the ALiBi slope of head h, nil for none.

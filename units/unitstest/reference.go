@@ -324,6 +324,37 @@ func rope(x []f32, op units.Op, cos, sin []f32) {
 	}
 }
 
+// route is section 10 for one row of router logits: the selected indices, then the weights.
+func route(l []f32, topK int, normalise bool) []f32 {
+	m := f32(math.Inf(-1))
+	p, chosen := make([]f32, len(l)), make([]bool, len(l))
+	for _, v := range l {
+		m = max(m, v)
+	}
+	D := uint64(0)
+	for i, v := range l {
+		p[i] = exp(v - m)
+		before := 0 // how many experts are preferred to i
+		for j, w := range l {
+			if w > v || w == v && j < i {
+				before++
+			}
+		}
+		chosen[i] = before < topK
+		if chosen[i] || !normalise {
+			D += uint64(rne(p[i], 36))
+		}
+	}
+	r := recip(f32(f32(D) * pow2(-36)))
+	var indices, weights []f32
+	for i := range l {
+		if chosen[i] {
+			indices, weights = append(indices, f32(i)), append(weights, flush(p[i]*r))
+		}
+	}
+	return append(indices, weights...)
+}
+
 // attend is section 8 for one query head: k and v are the quantised rows of positions 0..pos of its key-value head.
 func attend(query []f32, k, v []qrow, op units.Op, slope *f32) []f32 {
 	pos := len(k) - 1

@@ -25,6 +25,8 @@ func Run(t *testing.T, newDevice func() units.Device) {
 		{"long attention", testLongAttention}, {"faint attention", testFaintAttention},
 		{"linear accuracy", testLinearAccuracy}, {"attention accuracy", testAttentionAccuracy},
 		{"not finite", testNotFinite}, {"bad rows", testBadRows}, {"bad programs", testBadPrograms},
+		{"route", testRoute}, {"ties", testTies}, {"experts", testExperts}, {"expert accuracy", testExpertAccuracy},
+		{"expert errors", testExpertErrors},
 		{"loading", testLoading},
 	} {
 		t.Run(c.name, func(t *testing.T) {
