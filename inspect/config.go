@@ -3,6 +3,7 @@ package inspect
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -42,10 +43,12 @@ const (
 // family is everything dchain knows about one architecture. Adding a family is adding one of these to families.
 type family struct {
 	name         string // model_type
+	models       string // what people call models of the family
 	architecture string // the class with a language-model head
 	base         Spec   // what a config that leaves a key out means
 	keys         map[string]key
 	windows      func(d *draft, layer int) bool // layers with a window where no layer_types tell; nil: the family has none
+	noRope       func(d *draft, layer int) bool // layers without rotary positions; nil: none
 	partial      float64                        // share of a head that is rotated unless config says otherwise; 0: always the whole
 	complete     func(*draft) error             // fills what depends on several keys; may be nil
 
@@ -58,9 +61,27 @@ type family struct {
 
 // families in the order in which messages and documentation list them.
 var families = []*family{
-	llama, mistral, qwen2, qwen3, gemma2, gemma3, phi3,
-	mixtral, qwen3MoE,
-	gpt2, gptNeoX, bloom, opt,
+	llama, mistral, ministral, ministral3, qwen2, qwen3, gemma, gemma2, gemma3, vaultGemma, phi, phi3, smolLM3,
+	olmo, olmo2, olmo3, granite, hyperClovaX, cohere, cohere2, starCoder2, stableLM, glm, glm4, exaone4, ernie45, seedOSS,
+	hunyuan, helium, arcee, cwm, nemotron, persimmon, jais2, nanoChat,
+	mixtral, qwen3MoE, olmoE, flexOlmo, graniteMoE, graniteMoEShared, hunyuanMoE,
+	gpt2, gptNeo, gptJ, gptNeoX, gptBigCode, codeGen, bloom, opt, bioGPT, falcon, mpt,
+}
+
+// Family names a supported architecture.
+type Family struct {
+	Name         string // model_type of config.json
+	Architecture string // the class that config.json names
+	Models       string // well-known models of the family
+}
+
+// Families lists the supported architectures.
+func Families() []Family {
+	list := make([]Family, len(families))
+	for i, f := range families {
+		list[i] = Family{f.name, f.architecture, f.models}
+	}
+	return list
 }
 
 // draft is a Spec while its config is being read.
@@ -160,13 +181,13 @@ func findFamily(values map[string]json.RawMessage) (*family, error) {
 	}
 	supported := make([]string, len(families))
 	for i, f := range families {
-		supported[i] = f.architecture
+		supported[i] = f.name
 	}
 	name := strings.Join(architectures, ", ")
 	if name == "" {
 		name = "?"
 	}
-	return nil, fmt.Errorf("architecture %q (model_type %q) is not supported; supported are %s",
+	return nil, fmt.Errorf("architecture %q (model_type %q) is not supported; supported model types are %s",
 		name, modelType, strings.Join(supported, ", "))
 }
 
@@ -234,6 +255,9 @@ func (d *draft) readGeneration(generation []byte) error {
 // finish fills what config leaves to other keys and checks how the sizes fit together.
 func (d *draft) finish() error {
 	s := &d.Spec
+	if s.Layers == 0 || s.Hidden == 0 || s.Heads == 0 {
+		return fmt.Errorf("config key %q, %q or %q is missing", d.keyOf(&s.Layers), d.keyOf(&s.Hidden), d.keyOf(&s.Heads))
+	}
 	if s.KVHeads == 0 {
 		s.KVHeads = s.Heads
 	}
@@ -324,10 +348,10 @@ func everyLayer(*draft, int) bool { return true }
 // mostLayers is the rule of families in which the last of every period of layers sees everything.
 func mostLayers(d *draft, layer int) bool { return d.period > 0 && (layer+1)%d.period != 0 }
 
-// keyOf names the config key that sets a field.
+// keyOf names the config key that sets a field, the first in the alphabet.
 func (d *draft) keyOf(field *int) string {
-	for name, k := range d.fam.keys {
-		if k.size != nil && k.size(&d.Spec) == field {
+	for _, name := range slices.Sorted(maps.Keys(d.fam.keys)) {
+		if k := d.fam.keys[name]; k.size != nil && k.size(&d.Spec) == field {
 			return name
 		}
 	}

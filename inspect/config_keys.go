@@ -253,7 +253,7 @@ var harmless = map[string]bool{
 // a leading underscore marks what the writing library notes for itself.
 func isHarmless(name string) bool {
 	return harmless[name] ||
-		strings.HasSuffix(name, "_dropout") || strings.HasSuffix(name, "_pdrop") ||
+		strings.HasSuffix(name, "_dropout") || strings.HasSuffix(name, "_dropout_prob") || strings.HasSuffix(name, "_pdrop") ||
 		strings.HasPrefix(name, "summary_") ||
 		name == "_name_or_path" || name == "_commit_hash" || strings.HasPrefix(name, "_attn_implementation") ||
 		name == "_from_model_config"

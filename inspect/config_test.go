@@ -219,7 +219,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"[]", "config.json"},
 		{"{}", "names no architecture"},
 		{`{"architectures":["MambaForCausalLM"],"model_type":"mamba"}`,
-			`architecture "MambaForCausalLM" (model_type "mamba") is not supported; supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM`},
+			`architecture "MambaForCausalLM" (model_type "mamba") is not supported; supported model types are llama, mistral, `},
 		{with(qwen, "architectures", `["Qwen2ForSequenceClassification"]`), `"Qwen2ForSequenceClassification"`},
 		{with(qwen, "architectures", `"x"`), `"architectures"`},
 		{with(qwen, "model_type", `"llama"`), `model_type "llama"`},

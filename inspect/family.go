@@ -119,3 +119,17 @@ func (s Spec) base(change func(*Spec)) Spec {
 	change(&s)
 	return s
 }
+
+// noDenseNames remove the feed-forward network that every token takes.
+var noDenseNames = names{RoleGate: "-", RoleUp: "-", RoleDown: "-"}
+
+// expertInterKeys are of models whose intermediate_size is the width of an expert.
+var expertInterKeys = map[string]key{
+	"intermediate_size": sizeKey(maxWidth, func(s *Spec) *int { return &s.ExpertInter }),
+}
+
+// onlyExperts completes a model without a dense network: the width that messages and plans show is an expert's.
+func onlyExperts(d *draft) error {
+	d.Inter = d.ExpertInter
+	return nil
+}

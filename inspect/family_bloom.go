@@ -3,6 +3,7 @@ package inspect
 // bloom is BLOOM: ALiBi instead of positions, a norm of the embedding.
 var bloom = &family{
 	name:         "bloom",
+	models:       "BLOOM",
 	architecture: "BloomForCausalLM",
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELUTanh, MaxPos: 2048,

@@ -5,6 +5,7 @@ import "encoding/json"
 // gpt2 is GPT-2 and DistilGPT2: LayerNorm, learned positions, one matrix for Q, K and V, linears stored in x out.
 var gpt2 = &family{
 	name:         "gpt2",
+	models:       "GPT-2, DistilGPT2",
 	architecture: "GPT2LMHeadModel",
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELUTanh,

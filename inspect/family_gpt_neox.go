@@ -3,6 +3,7 @@ package inspect
 // gptNeoX is GPT-NeoX, Pythia and RedPajama: attention and feed-forward in parallel, part of each head rotated.
 var gptNeoX = &family{
 	name:         "gpt_neox",
+	models:       "GPT-NeoX, Pythia, RedPajama",
 	architecture: "GPTNeoXForCausalLM",
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELU, Parallel: true,

@@ -3,6 +3,7 @@ package inspect
 // llama is Llama 2 and 3, and what shares the architecture: SmolLM, TinyLlama, Vicuna.
 var llama = &family{
 	name:         "llama",
+	models:       "Llama 2 and 3, SmolLM, TinyLlama, Vicuna",
 	architecture: "LlamaForCausalLM",
 	base:         llamaBase,
 	keys:         keyTable(llamaKeys, map[string]key{"is_llama_config": ignoredKey}),

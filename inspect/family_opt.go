@@ -5,6 +5,7 @@ import "fmt"
 // opt is OPT with norms before attention and feed-forward (all sizes but 350m): learned positions from row 2 on.
 var opt = &family{
 	name:         "opt",
+	models:       "OPT (but for 350m)",
 	architecture: "OPTForCausalLM",
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actReLU,

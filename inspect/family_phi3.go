@@ -3,6 +3,7 @@ package inspect
 // phi3 is Phi-3 and Phi-4: one matrix for Q, K and V and one for gate and up, "longrope" in the long variants.
 var phi3 = &family{
 	name:         "phi3",
+	models:       "Phi-3, Phi-3.5, Phi-4",
 	architecture: "Phi3ForCausalLM",
 	base:         llamaBase.base(func(s *Spec) { s.MaxPos, s.NormEps = 4096, 1e-5 }),
 	keys: keyTable(modernKeys, ropeKeys, map[string]key{

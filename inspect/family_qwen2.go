@@ -3,6 +3,7 @@ package inspect
 // qwen2 is Qwen2 and Qwen2.5 (dense): Llama with biases on Q, K and V, which no config key announces.
 var qwen2 = &family{
 	name:         "qwen2",
+	models:       "Qwen2, Qwen2.5",
 	architecture: "Qwen2ForCausalLM",
 	base:         qwenBase,
 	keys:         qwenKeys,

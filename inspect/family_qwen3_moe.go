@@ -3,6 +3,7 @@ package inspect
 // qwen3MoE is Qwen3 with mixtures of experts, and dense layers where config says so.
 var qwen3MoE = &family{
 	name:         "qwen3_moe",
+	models:       "Qwen3 with experts",
 	architecture: "Qwen3MoeForCausalLM",
 	base: qwen3Base.base(func(s *Spec) {
 		s.HeadDim, s.KVHeads, s.Experts, s.TopK, s.ExpertInter = 0, 4, 128, 8, 768

@@ -17,6 +17,7 @@ type RopeSpec struct {
 	RopeShort       []float64 `json:"ropeShort,omitempty"`    // a divisor for each pair, up to the original context
 	RopeLong        []float64 `json:"ropeLong,omitempty"`     // the same beyond it
 	RopeAttention   float64   `json:"ropeAttention,omitempty"`
+	RopeQueryGrowth float64   `json:"ropeQueryGrowth,omitempty"`
 	RotaryDim       int       `json:"rotaryDim,omitempty"` // leading values of a head that are rotated; even
 }
 
@@ -60,6 +61,15 @@ func (r *RopeSpec) Attention() float32 {
 		return 1
 	}
 	return float32(r.RopeAttention)
+}
+
+// QueryScale is the factor of rotated queries at a position: 1 for most models, else 1 plus a multiple of the logarithm
+// of the number of original contexts up to there.
+func (r *RopeSpec) QueryScale(pos int) float32 {
+	if r.RopeQueryGrowth == 0 {
+		return 1
+	}
+	return 1 + float32(float32(r.RopeQueryGrowth)*float32(ln(float64(1+pos/r.RopeOriginal))))
 }
 
 // scaleLlama3 divides low frequencies by the factor, leaves high ones, and blends between the two in the middle.

@@ -144,6 +144,8 @@ func readRope(values map[string]json.RawMessage) (ropeParams, error) {
 		fields["factor"], fields["original_max_position_embeddings"] = &p.RopeFactor, &original
 		fields["attention_factor"], fields["beta_fast"], fields["beta_slow"] = &p.RopeAttention, &p.RopeBetaFast, &p.RopeBetaSlow
 		fields["mscale"], fields["mscale_all_dim"] = &p.mscale, &p.mscaleAll
+		fields["llama_4_scaling_beta"] = &p.RopeQueryGrowth
+		fields["max_position_embeddings"] = new(float64) // stated again
 		needed = []string{"factor"}
 	case ropeLong:
 		fields["factor"], fields["original_max_position_embeddings"] = &p.RopeFactor, &original
@@ -213,6 +215,11 @@ func (d *draft) finishRope() error {
 	case d.localTheta != 0: // the scaling is of the layers that see everything
 		local = ropeParams{RopeSpec: RopeSpec{RopeTheta: d.localTheta}}
 	}
+	for layer := range s.Layers {
+		if d.fam.noRope != nil && d.fam.noRope(d, layer) {
+			s.NoRope = append(s.NoRope, layer)
+		}
+	}
 	var err error
 	base := s.RopeTheta
 	if s.RopeSpec, err = d.rope(main, base); err != nil {
@@ -272,6 +279,9 @@ func (d *draft) rope(p ropeParams, theta float64) (RopeSpec, error) {
 	switch r.RopeScaling {
 	case ropeNone, ropeLinear:
 		return r, nil
+	}
+	if r.RopeQueryGrowth != 0 && r.RotaryDim != d.HeadDim {
+		return r, errors.New("rope parameter \"llama_4_scaling_beta\" is supported only where whole heads are rotated")
 	}
 	if d.original != 0 {
 		r.RopeOriginal = d.original

@@ -28,6 +28,7 @@ type Spec struct {
 	Rope bool `json:"rope"`
 	RopeSpec
 	RopeInterleaved bool      `json:"ropeInterleaved,omitempty"` // pairs are neighbours, not halves of the head
+	RopeReversed    bool      `json:"ropeReversed,omitempty"`    // positions turn the other way round
 	LocalRope       *RopeSpec `json:"localRope,omitempty"`       // of layers with a window, where it differs
 	NoRope          []int     `json:"noRope,omitempty"`          // layers without rotary positions
 	LearnedPos      bool      `json:"learnedPos,omitempty"`      // a table of positions is added to the embedding

@@ -48,6 +48,8 @@ FAMILIES = {
     "olmo": ("olmo", dict(GQA)),
     "olmo2": ("olmo2", dict(GQA)),
     "olmo3": ("olmo3", dict(GQA, sliding_window=8, layer_types=LOCAL)),
+    "olmo3-yarn": ("olmo3", dict(GQA, sliding_window=8, layer_types=LOCAL, rope_parameters=dict(
+        full_attention=YARN, sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
     "olmoe": ("olmoe", dict(GQA, num_experts=6, num_experts_per_tok=2)),
     "granite": ("granite", dict(GQA, embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.4, logits_scaling=4.0)),
     "granitemoe": ("granitemoe", dict(GQA, embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.4,
@@ -58,11 +60,15 @@ FAMILIES = {
     "cohere-qknorm": ("cohere", dict(GQA, logit_scale=0.25, use_qk_norm=True)),
     "cohere2": ("cohere2", dict(GQA, logit_scale=0.25, sliding_window=8, layer_types=LOCAL)),
     "stablelm": ("stablelm", dict(GQA, use_qkv_bias=True, partial_rotary_factor=0.5)),
-    "stablelm-parallel": ("stablelm", dict(GQA, use_parallel_residual=True, qk_layernorm=True, partial_rotary_factor=0.5)),
+    "stablelm-parallel": ("stablelm", dict(GQA, use_parallel_residual=True, partial_rotary_factor=0.5)),
+    "stablelm-qknorm": ("stablelm", dict(GQA, qk_layernorm=True, partial_rotary_factor=0.5)),
     "falcon": ("falcon", dict(vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
         max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=1)),
     "falcon-new": ("falcon", dict(vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
         max_position_embeddings=POSITIONS, num_kv_heads=2, new_decoder_architecture=True, bos_token_id=0, eos_token_id=1)),
+    "falcon-11b": ("falcon", dict(vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=HEADS, num_hidden_layers=2,
+        max_position_embeddings=POSITIONS, num_kv_heads=2, new_decoder_architecture=True, num_ln_in_parallel_attn=1,
+        ffn_hidden_size=48, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1)),
     "falcon-alibi": ("falcon", dict(vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
         multi_query=False, alibi=True, bias=True, parallel_attn=False, bos_token_id=0, eos_token_id=1)),
     "gptj": ("gptj", dict(OLD, rotary_dim=4)),
@@ -93,7 +99,11 @@ FAMILIES = {
     "ministral": ("ministral", dict(GQA, head_dim=8, sliding_window=8, layer_types=LOCAL)),
     "cwm": ("cwm", dict(GQA, head_dim=8, sliding_window=8, layer_types=LOCAL)),
     "apertus": ("apertus", dict(GQA)),
-    "dbrx": ("dbrx", dict(vocab_size=VOCAB, d_model=HIDDEN, n_heads=HEADS, n_layers=2, max_seq_len=POSITIONS)),
+    "exaone4-full": ("exaone4", dict(GQA, sliding_window=None, layer_types=["full_attention"] * LAYERS)),
+    "hyperclovax": ("hyperclovax", dict(GQA, embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.4,
+        logits_scaling=0.25)),
+    "ministral3": ("ministral3", dict(GQA, head_dim=16, rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+        original_max_position_embeddings=8, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
     "qwen2_moe": ("qwen2_moe", dict(GQA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40)),
     "qwen3_moe-mixed": ("qwen3_moe", dict(GQA, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
         mlp_only_layers=[1], norm_topk_prob=False)),
@@ -104,7 +114,6 @@ FAMILIES = {
     "opt-post": ("opt", dict(vocab_size=VOCAB, hidden_size=HIDDEN, num_attention_heads=HEADS, num_hidden_layers=2, ffn_dim=INTER,
         max_position_embeddings=POSITIONS, do_layer_norm_before=False, word_embed_proj_dim=16, bos_token_id=0, eos_token_id=1)),
     "flex_olmo": ("flex_olmo", dict(GQA, num_experts=4, num_experts_per_tok=2)),
-    "granite-plain": ("granite", dict(GQA, attention_bias=True)),
     "jais2": ("jais2", dict(GQA)),
     "llama-fp8": ("llama", dict(GQA, hidden_size=144, intermediate_size=160, head_dim=48, num_hidden_layers=2)),
 }
@@ -157,20 +166,22 @@ def block_fp8(folder):
 
 def make(name, out):
     kind, kwargs = FAMILIES[name]
+    # The plain implementation of Falcon's attention adds ALiBi twice in transformers 5.17.
+    attention = "sdpa" if name == "falcon-alibi" else "eager"
     config = AutoConfig.for_model(kind, **kwargs)
     seed = sum(ord(c) for c in name)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).float().eval()
     widen(model, seed)
     folder = os.path.join(out, name)
     model.to(torch.bfloat16).save_pretrained(folder)
     if name.endswith("-fp8"):
         weights = block_fp8(folder)
-        model = model.float()
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).float().eval()
         missing = model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
         assert not missing.unexpected_keys, missing
     else:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
     g = torch.Generator().manual_seed(seed + 1)
     ids = torch.randint(2, VOCAB, (1, IDS), generator=g)
     with torch.no_grad():

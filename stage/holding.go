@@ -26,8 +26,14 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 	held, others := s.held, len(s.rings)-1
 	s.mu.Unlock()
 	if held != nil {
-		if held.fingerprint == a.Fingerprint && held.rng == rng {
+		same := held.fingerprint == a.Fingerprint && held.rng == rng
+		spec := &held.model.Spec
+		fits := spec.LongContext(held.engine.opts.Context) == spec.LongContext(int(a.Context))
+		if same && fits {
 			return held, nil
+		}
+		if s.opts.Range.Len() > 0 && same {
+			return nil, refuse(transport.FaultContext, "the stage holds a context of %d positions, whose rotary positions are others than those of %d: restart it with --ctx %d", held.engine.opts.Context, a.Context, a.Context)
 		}
 		if s.opts.Range.Len() > 0 {
 			return nil, s.refusal(held, a, rng)
@@ -44,7 +50,11 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 	if err != nil {
 		return nil, err
 	}
-	held, err = s.load(ctx, model, rng, s.opts.Context)
+	positions := s.opts.Context
+	if spec := &model.Spec; spec.LongContext(positions) != spec.LongContext(int(a.Context)) {
+		positions = int(a.Context)
+	}
+	held, err = s.load(ctx, model, rng, positions)
 	if err != nil {
 		return nil, refuse(transport.FaultLoad, "%v", err)
 	}

@@ -173,11 +173,30 @@ func (l *loader) rope(r *inspect.RopeSpec) (ropeTables, error) {
 	var t ropeTables
 	var err error
 	cos, sin := units.RopeTablesFrom(l.w.context, r.InvFreq(l.w.context), r.Attention())
+	if l.model.Spec.RopeReversed {
+		for i := range sin {
+			sin[i] = -sin[i]
+		}
+	}
 	if t.cos, err = l.dev.NewVector("rotary cosines", cos); err != nil {
 		return t, err
 	}
 	if t.sin, err = l.dev.NewVector("rotary sines", sin); err != nil {
 		return t, err
+	}
+	t.queryCos, t.querySin = t.cos, t.sin
+	if r.RopeQueryGrowth != 0 {
+		pairs := r.RotaryDim / 2
+		for i := range cos {
+			scale := r.QueryScale(i / pairs)
+			cos[i], sin[i] = cos[i]*scale, sin[i]*scale
+		}
+		if t.queryCos, err = l.dev.NewVector("rotary cosines of queries", cos); err != nil {
+			return t, err
+		}
+		if t.querySin, err = l.dev.NewVector("rotary sines of queries", sin); err != nil {
+			return t, err
+		}
 	}
 	l.ropes[r] = t
 	return t, nil

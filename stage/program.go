@@ -27,8 +27,9 @@ type linearWeights struct {
 	bias units.Vector
 }
 
-// ropeTables are the rotary cosines and sines, [positions][rotaryDim/2].
-type ropeTables struct{ cos, sin units.Vector }
+// ropeTables are the rotary cosines and sines, [positions][rotaryDim/2]. Queries have tables of their own where they are
+// scaled by their position.
+type ropeTables struct{ cos, sin, queryCos, querySin units.Vector }
 
 // layerBufs names the activation buffers every layer program shares. H is the hidden width, I the MLP width.
 type layerBufs struct {
@@ -135,8 +136,8 @@ func (c *compiler) attention(l inspect.LayerSpec, w *layerWeights) {
 		c.headNorms(w)
 	}
 	if l.Rope != nil {
-		c.rotate(b.q, s.Heads, l.Rope, w.rope)
-		c.rotate(b.k, s.KVHeads, l.Rope, w.rope)
+		c.rotate(b.q, s.Heads, l.Rope, w.rope.queryCos, w.rope.querySin)
+		c.rotate(b.k, s.KVHeads, l.Rope, w.rope.cos, w.rope.sin)
 	}
 	if s.QKNormLate {
 		c.headNorms(w)
@@ -216,9 +217,9 @@ func (c *compiler) headNorms(w *layerWeights) {
 	c.groupNorm(c.b.k, c.b.k, k, w.kNorm)
 }
 
-func (c *compiler) rotate(dst units.Buf, heads int, r *inspect.RopeSpec, t ropeTables) {
+func (c *compiler) rotate(dst units.Buf, heads int, r *inspect.RopeSpec, cos, sin units.Vector) {
 	c.add(units.Op{Kind: units.OpRope, Dst: dst, A: units.None, B: units.None, Heads: heads, HeadDim: c.spec.HeadDim,
-		RotaryDim: r.RotaryDim, Interleaved: c.spec.RopeInterleaved, Cos: t.cos, Sin: t.sin})
+		RotaryDim: r.RotaryDim, Interleaved: c.spec.RopeInterleaved, Cos: cos, Sin: sin})
 }
 
 func (c *compiler) quantize(dst, a units.Buf) {

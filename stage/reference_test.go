@@ -85,14 +85,6 @@ func relativeRMS(got, want []float32) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// familyReference is reference.json of testdata/families: float32 outputs of the reference implementation.
-type familyReference struct {
-	IDs    []int       `json:"ids"`
-	Logits [][]float32 `json:"logits"`
-	Greedy []int       `json:"greedy"`
-	Margin []float64   `json:"greedy_margin"`
-}
-
 // talesReference is reference.json of testdata/tales-*.
 type talesReference struct {
 	NLL     float64 `json:"heldout_nll_fp32"`
@@ -118,9 +110,6 @@ func readReference(t testing.TB, dir string, dst any) {
 	}
 }
 
-// maxExactError is the bound on the relative RMS error of int8x2 logits: anything above is a fault, not rounding.
-const maxExactError = 0.002
-
 // checkTeacherForced feeds the reference's own tokens and compares the greedy choice after each, wherever the
 // reference is sure.
 func checkTeacherForced(t *testing.T, h *stage.Head, prompt, greedy []int, margin []float64) {
@@ -143,36 +132,6 @@ func checkTeacherForced(t *testing.T, h *stage.Head, prompt, greedy []int, margi
 	}
 	if checked < len(greedy)/2 {
 		t.Fatalf("only %d of %d greedy tokens have a margin", checked, len(greedy))
-	}
-}
-
-func TestFamiliesMatchReference(t *testing.T) {
-	dirs, err := filepath.Glob(filepath.Join(testdata, "families", "*"))
-	if err != nil || len(dirs) < 3 {
-		t.Fatalf("found %d family folders: %v", len(dirs), err)
-	}
-	for _, dir := range dirs {
-		name := filepath.Base(dir)
-		t.Run(name, func(t *testing.T) {
-			m := openModel(t, "families/"+name)
-			var ref familyReference
-			readReference(t, "families/"+name, &ref)
-			h, _ := localHead(t, m, localOptions{mode: units.Int8x2, returnAll: true})
-			var got, want []float32
-			err := h.EachLogits(context.Background(), ref.IDs, func(pos int, logits []float32) error {
-				got, want = append(got, logits...), append(want, ref.Logits[pos]...)
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rms := relativeRMS(got, want)
-			t.Logf("int8x2 logits differ from the float32 reference by %.5f relative RMS", rms)
-			if !(rms <= maxExactError) {
-				t.Errorf("relative RMS %.5f is over %.3f", rms, maxExactError)
-			}
-			checkTeacherForced(t, h, ref.IDs, ref.Greedy, ref.Margin)
-		})
 	}
 }
 

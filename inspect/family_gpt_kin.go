@@ -1,0 +1,179 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Families that descend from GPT-2.
+
+// gptNeo is GPT-Neo: attention without a scale, a window in every other layer.
+var gptNeo = &family{
+	name:         "gpt_neo",
+	models:       "GPT-Neo",
+	architecture: "GPTNeoForCausalLM",
+	base: gpt2.base.base(func(s *Spec) {
+		s.MaxPos, s.Window, s.AttnScale, s.WeightLayout = 2048, 256, 1, layoutOutIn
+	}),
+	keys: map[string]key{
+		"num_layers":              sizeKey(maxLayers, func(s *Spec) *int { return &s.Layers }),
+		"hidden_size":             sizeKey(maxWidth, func(s *Spec) *int { return &s.Hidden }),
+		"num_heads":               sizeKey(maxHeads, func(s *Spec) *int { return &s.Heads }),
+		"intermediate_size":       optionalKey(maxWidth, func(s *Spec) *int { return &s.Inter }),
+		"vocab_size":              sizeKey(maxVocab, func(s *Spec) *int { return &s.Vocab }),
+		"max_position_embeddings": optionalKey(maxPositions, func(s *Spec) *int { return &s.MaxPos }),
+		"layer_norm_epsilon":      epsKey,
+		"activation_function":     actKey,
+		"tie_word_embeddings":     boolKey(func(s *Spec) *bool { return &s.Tie }),
+		"window_size":             windowKey,
+		"attention_types":         ignoredKey, // attention_layers in short
+		"attention_layers": {read: func(d *draft, v json.RawMessage) error {
+			if err := layerTypesKey.read(d, v); err != nil {
+				return err
+			}
+			known := map[string]string{"global": layerFull, "local": layerSliding}
+			for i, name := range d.layerTypes {
+				if known[name] == "" {
+					return fmt.Errorf("layer %d is %q, only \"global\" and \"local\" are supported", i, name)
+				}
+				d.layerTypes[i] = known[name]
+			}
+			return nil
+		}},
+	},
+	windows:  func(_ *draft, layer int) bool { return layer%2 == 1 },
+	complete: fourfold,
+	prefix:   "transformer.",
+	names: gpt2.names.with(names{
+		RoleQKV: "-",
+		RoleQ:   "transformer.h.%d.attn.attention.q_proj",
+		RoleK:   "transformer.h.%d.attn.attention.k_proj",
+		RoleV:   "transformer.h.%d.attn.attention.v_proj",
+		RoleO:   "transformer.h.%d.attn.attention.out_proj",
+	}),
+	bias:   []Role{RoleAttnNorm, RoleO, RoleMLPNorm, RoleUp, RoleDown, RoleFinalNorm},
+	unused: []string{".attn.attention.bias", ".attn.attention.masked_bias"},
+}
+
+// gptBigCode is StarCoder and SantaCoder: GPT-2 with a single key and value head.
+var gptBigCode = &family{
+	name:         "gpt_bigcode",
+	models:       "StarCoder, SantaCoder",
+	architecture: "GPTBigCodeForCausalLM",
+	base:         gpt2.base.base(func(s *Spec) { s.KVHeads, s.WeightLayout = 1, layoutOutIn }),
+	keys: keyTable(gpt2.keys, map[string]key{
+		"multi_query": {read: func(d *draft, v json.RawMessage) error {
+			one := true
+			err := flagKey(func(*draft) *bool { return &one }).read(d, v)
+			d.KVHeads, d.QKVOrder = 1, ""
+			if !one { // as many as query heads, beside each other
+				d.KVHeads, d.QKVOrder = 0, qkvGrouped
+			}
+			return err
+		}},
+		"num_key_value_heads":             ignoredKey, // follows from multi_query
+		"attention_softmax_in_fp32":       ignoredKey,
+		"scale_attention_softmax_in_fp32": ignoredKey,
+		"inference_runner":                ignoredKey,
+		"max_batch_size":                  ignoredKey,
+		"max_sequence_length":             ignoredKey,
+		"pad_key_length":                  ignoredKey,
+		"pre_allocate_kv_cache":           ignoredKey,
+		"validate_runner_input":           ignoredKey,
+	}),
+	complete: fourfold,
+	prefix:   "transformer.",
+	names:    gpt2.names,
+	bias:     gpt2.bias,
+	unused:   gpt2.unused,
+}
+
+// gptJ is GPT-J: attention and feed-forward in parallel after one norm, neighbouring pairs rotated, no biases in attention.
+var gptJ = &family{
+	name:         "gptj",
+	models:       "GPT-J",
+	architecture: "GPTJForCausalLM",
+	base: Spec{
+		Norm: normLN, NormEps: 1e-5, Act: actGELUTanh, Parallel: true,
+		Rope: true, RopeSpec: RopeSpec{RopeTheta: 10000, RotaryDim: 64}, RopeInterleaved: true, MaxPos: 2048,
+		WeightLayout: layoutOutIn,
+	},
+	keys: keyTable(gptKeys, map[string]key{
+		"rotary_dim":         optionalKey(maxHeadDim, func(s *Spec) *int { return &s.RotaryDim }),
+		"rotary":             onlyKey("true"),
+		"scale_attn_weights": onlyKey("true"),
+	}),
+	complete: fourfold,
+	prefix:   "transformer.",
+	names: names{
+		RoleEmbed:     "transformer.wte",
+		RoleAttnNorm:  "transformer.h.%d.ln_1",
+		RoleQ:         "transformer.h.%d.attn.q_proj",
+		RoleK:         "transformer.h.%d.attn.k_proj",
+		RoleV:         "transformer.h.%d.attn.v_proj",
+		RoleO:         "transformer.h.%d.attn.out_proj",
+		RoleUp:        "transformer.h.%d.mlp.fc_in",
+		RoleDown:      "transformer.h.%d.mlp.fc_out",
+		RoleFinalNorm: "transformer.ln_f",
+		RoleLMHead:    "lm_head",
+	},
+	bias:   []Role{RoleAttnNorm, RoleUp, RoleDown, RoleFinalNorm, RoleLMHead},
+	unused: []string{".attn.bias", ".attn.masked_bias", ".attn.causal_mask", ".attn.embed_positions"},
+}
+
+// codeGen is CodeGen: GPT-J with one matrix for Q, V and K, in four blocks.
+var codeGen = &family{
+	name:         "codegen",
+	models:       "CodeGen",
+	architecture: "CodeGenForCausalLM",
+	base:         gptJ.base.base(func(s *Spec) { s.QKVOrder = qkvBlocks }),
+	keys:         gptJ.keys,
+	complete: func(d *draft) error {
+		if d.Heads%4 != 0 {
+			return fmt.Errorf("config key \"n_head\": %d is not a multiple of 4", d.Heads)
+		}
+		return fourfold(d)
+	},
+	prefix: "transformer.",
+	names:  gptJ.names.with(names{RoleQ: "-", RoleK: "-", RoleV: "-", RoleQKV: "transformer.h.%d.attn.qkv_proj"}),
+	bias:   gptJ.bias,
+	unused: gptJ.unused,
+}
+
+// bioGPT is BioGPT: learned positions from row 2 on, a scaled embedding.
+var bioGPT = &family{
+	name:         "biogpt",
+	models:       "BioGPT",
+	architecture: "BioGptForCausalLM",
+	base: Spec{
+		Norm: normLN, NormEps: 1e-12, Act: actGELU,
+		LearnedPos: true, PosOffset: 2, MaxPos: 1024,
+		Tie: true, WeightLayout: layoutOutIn,
+	},
+	keys: keyTable(modernKeys, map[string]key{
+		"layer_norm_eps":  epsKey,
+		"scale_embedding": flagKey(func(d *draft) *bool { return &d.useWindow }),
+	}),
+	complete: func(d *draft) error {
+		if d.useWindow {
+			return gemmaScale(d)
+		}
+		return nil
+	},
+	prefix: "biogpt.",
+	names: names{
+		RoleEmbed:     "biogpt.embed_tokens",
+		RolePosEmbed:  "biogpt.embed_positions",
+		RoleAttnNorm:  "biogpt.layers.%d.self_attn_layer_norm",
+		RoleQ:         "biogpt.layers.%d.self_attn.q_proj",
+		RoleK:         "biogpt.layers.%d.self_attn.k_proj",
+		RoleV:         "biogpt.layers.%d.self_attn.v_proj",
+		RoleO:         "biogpt.layers.%d.self_attn.out_proj",
+		RoleMLPNorm:   "biogpt.layers.%d.final_layer_norm",
+		RoleUp:        "biogpt.layers.%d.fc1",
+		RoleDown:      "biogpt.layers.%d.fc2",
+		RoleFinalNorm: "biogpt.layer_norm",
+		RoleLMHead:    "output_projection",
+	},
+	bias: []Role{RoleAttnNorm, RoleQ, RoleK, RoleV, RoleO, RoleMLPNorm, RoleUp, RoleDown, RoleFinalNorm},
+}
