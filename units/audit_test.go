@@ -42,9 +42,14 @@ func testLayer(t *testing.T, d *cpuDevice) Executable {
 	ropeQ.Dst, ropeQ.Heads = 3, testHeads
 	ropeK.Dst, ropeK.Heads = 4, testKV
 	const q, kv = testHeads * testHeadDim, testKV * testHeadDim
+	experts := Op{Kind: OpExperts, Dst: 9, A: 10, B: 12, TopK: 2}
+	for range 5 {
+		experts.Experts = append(experts.Experts,
+			Expert{linear(testInter, testHidden), linear(testInter, testHidden), linear(testHidden, testInter)})
+	}
 	p := Program{Cache: cache, In: 0, Out: 9,
 		Bufs: []BufSpec{{F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, q}, {F32, kv}, {F32, kv}, {F32, q},
-			{Limbs, q}, {F32, testHidden}, {F32, testHidden}},
+			{Limbs, q}, {F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, 5}, {F32, 4}},
 		Ops: []Op{
 			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.values(testHidden, 1)), Eps: 1e-5},
 			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
@@ -53,12 +58,18 @@ func testLayer(t *testing.T, d *cpuDevice) Executable {
 			{Kind: OpLinear, Dst: 5, A: 2, B: None, Linear: linear(kv, testHidden)},
 			ropeQ, ropeK,
 			{Kind: OpStoreKV, Dst: None, A: 4, B: 5},
-			{Kind: OpAttend, Dst: 6, A: 3, B: None, Heads: testHeads, KVHeads: testKV, HeadDim: testHeadDim, Scale: 0.25},
+			{Kind: OpAttend, Dst: 6, A: 3, B: None, Heads: testHeads, KVHeads: testKV, HeadDim: testHeadDim, Scale: 0.25,
+				Cap: 30, Slopes: vector(s.values(testHeads, 1))},
 			{Kind: OpQuantize, Dst: 7, A: 6, B: None},
 			{Kind: OpLinear, Dst: 8, A: 7, B: None, Linear: linear(testHidden, q)},
 			{Kind: OpAct, Dst: 8, A: 8, B: 1},
 			{Kind: OpScale, Dst: 8, A: 8, B: None, Scale: 0.5},
-			{Kind: OpAdd, Dst: 9, A: 0, B: 8},
+			{Kind: OpSoftcap, Dst: 8, A: 8, B: None, Cap: 20},
+			{Kind: OpQuantize, Dst: 10, A: 8, B: None},
+			{Kind: OpLinear, Dst: 11, A: 10, B: None, Linear: linear(5, testHidden)},
+			{Kind: OpRoute, Dst: 12, A: 11, B: None, TopK: 2, Normalise: true},
+			experts,
+			{Kind: OpAdd, Dst: 9, A: 0, B: 9},
 		}}
 	for i := range p.Ops {
 		p.Ops[i].Layer = 11
@@ -141,10 +152,10 @@ func brokenKernels() map[string]struct {
 		ops []OpKind
 	}
 	return map[string]fault{
-		"panel":   {panel, []OpKind{OpLinear, OpAttend}},
+		"panel":   {panel, []OpKind{OpLinear, OpAttend, OpExperts}},
 		"values":  {values, []OpKind{OpAttend, OpLinear}},
-		"split":   {split, []OpKind{OpQuantize, OpStoreKV, OpAttend}},
-		"combine": {combine, []OpKind{OpLinear}},
+		"split":   {split, []OpKind{OpQuantize, OpStoreKV, OpAttend, OpExperts}},
+		"combine": {combine, []OpKind{OpLinear, OpExperts}},
 	}
 }
 

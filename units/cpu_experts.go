@@ -5,8 +5,8 @@ import "slices"
 // Mixture of experts (NUMERICS.md section 10). The rows of a batch are grouped by expert, so that each expert's weights
 // are read once; a row adds up its experts in ascending order whatever the grouping.
 
-// expertValues bounds the inner activations of one pass, in values; an expert's rows are never split.
-const expertValues = 1 << 22
+// expertValues bounds the inner activations of one pass, in values; an expert's rows are never split. Tests lower it.
+var expertValues = 1 << 22
 
 // routeRow is OpRoute for row r: it writes the indices of the selected experts, ascending, and then their weights.
 func (st *state) routeRow(op *Op, r int, s *scratch) {

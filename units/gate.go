@@ -15,6 +15,18 @@ type GateShapes struct {
 	Heads, KVHeads, HeadDim int
 	RotaryDim               int
 	Context                 int
+	// Cap and ALiBi are the variants of attention in use; the window is always tried.
+	Cap     float32
+	ALiBi   bool
+	Experts ExpertShape
+}
+
+// ExpertShape is a mixture of Count experts, TopK of them for each row; the zero value is none.
+type ExpertShape struct {
+	Count, TopK   int
+	Hidden, Inter int
+	Mode          WeightMode
+	Act           ActKind
 }
 
 // LinearShape is an N x K matrix in a weight format.
@@ -105,6 +117,11 @@ func (g *gate) all(s GateShapes) error {
 	}
 	for _, w := range s.Acts {
 		if err := g.acts(w); err != nil {
+			return err
+		}
+	}
+	if s.Experts.Count > 0 {
+		if err := g.experts(s.Experts); err != nil {
 			return err
 		}
 	}
@@ -232,7 +249,7 @@ func (g *gate) norms(width int) error {
 	return nil
 }
 
-// acts gates OpAct, OpAdd and OpScale.
+// acts gates OpAct, OpAdd, OpSoftcap and OpScale.
 func (g *gate) acts(width int) error {
 	simple := func(ops ...Op) builder {
 		return func(Device, *gateSeries) (Program, error) {
@@ -250,6 +267,10 @@ func (g *gate) acts(width int) error {
 		}
 	}
 	if err := g.check(OpAdd, shape, width, simple(half, Op{Kind: OpAdd, Dst: 2, A: 0, B: 1})); err != nil {
+		return err
+	}
+	err := g.check(OpSoftcap, shape, width, simple(half, Op{Kind: OpSoftcap, Dst: 2, A: 1, B: None, Cap: 3}))
+	if err != nil {
 		return err
 	}
 	return g.check(OpScale, shape, width, simple(half, Op{Kind: OpScale, Dst: 2, A: 1, B: None, Scale: 3.3}))

@@ -10,7 +10,8 @@ func (g *gate) attention(s GateShapes) error {
 	}
 	width := s.Heads * s.HeadDim
 	for _, window := range []int{0, max(1, ctx/3)} {
-		shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d", s.Heads, s.HeadDim, s.KVHeads, ctx, window)
+		shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d, cap %v, alibi %v",
+			s.Heads, s.HeadDim, s.KVHeads, ctx, window, s.Cap, s.ALiBi)
 		caches := map[Device]Cache{}
 		build := func(attend bool) builder {
 			return func(d Device, sr *gateSeries) (Program, error) {
@@ -60,8 +61,15 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	p.Ops = append(p.Ops, Op{Kind: OpStoreKV, Dst: None, A: 2, B: 3})
 	if attend {
 		p.Out = 4
-		p.Ops = append(p.Ops, Op{Kind: OpAttend, Dst: 4, A: 0, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
-			Scale: 0.05, Window: window})
+		op := Op{Kind: OpAttend, Dst: 4, A: 0, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
+			Scale: 0.05, Window: window, Cap: s.Cap}
+		if s.ALiBi {
+			var err error
+			if op.Slopes, err = d.NewVector("gate", sr.values(s.Heads, 1)); err != nil {
+				return Program{}, err
+			}
+		}
+		p.Ops = append(p.Ops, op)
 	}
 	return p, nil
 }

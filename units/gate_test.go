@@ -15,6 +15,7 @@ var gateShapes = GateShapes{
 	Linears: []LinearShape{{130, 96, Int8}, {130, 96, Int8x2}, {70, 300, Int8}, {3000, 700, Int8}, {130, 96, Int8}},
 	Norms:   []int{96, 64}, Acts: []int{300},
 	Heads: 6, KVHeads: 2, HeadDim: 16, RotaryDim: 12, Context: 400,
+	Experts: ExpertShape{Count: 20, TopK: 3, Hidden: 48, Inter: 70, Mode: Int8x2},
 }
 
 func TestGatePasses(t *testing.T) {
@@ -30,10 +31,14 @@ func TestGatePasses(t *testing.T) {
 				t.Errorf("empty check %+v", c)
 			}
 		}
-		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale} {
+		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale, OpSoftcap, OpRoute, OpExperts} {
 			if !seen[op] {
 				t.Errorf("%s: %s is not gated", k.name, op)
 			}
+		}
+		variant := GateShapes{Heads: 6, KVHeads: 2, HeadDim: 16, Context: 400, Cap: 5, ALiBi: true}
+		if _, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, k), variant); err != nil {
+			t.Errorf("%s: capped and biased attention: %v", k.name, err)
 		}
 		t.Logf("%s: %d checks in %v", k.name, len(r.Checks), r.Took)
 	}
