@@ -42,10 +42,11 @@ const (
 
 // family is everything dchain knows about one architecture. Adding a family is adding one of these to families.
 type family struct {
-	name         string // model_type
-	models       string // what people call models of the family
-	architecture string // the class with a language-model head
-	base         Spec   // what a config that leaves a key out means
+	name         string   // model_type
+	models       string   // what people call models of the family
+	architecture string   // the class with a language-model head
+	also         []string // other names of that class
+	base         Spec     // what a config that leaves a key out means
 	keys         map[string]key
 	windows      func(d *draft, layer int) bool // layers with a window where no layer_types tell; nil: the family has none
 	noRope       func(d *draft, layer int) bool // layers without rotary positions; nil: none
@@ -171,7 +172,7 @@ func findFamily(values map[string]json.RawMessage) (*family, error) {
 		}
 	}
 	for _, f := range families {
-		byClass := slices.Contains(architectures, f.architecture)
+		byClass := slices.ContainsFunc(architectures, func(a string) bool { return a == f.architecture || slices.Contains(f.also, a) })
 		if byClass && (modelType == f.name || modelType == "") || len(architectures) == 0 && modelType == f.name {
 			return f, nil
 		}

@@ -238,7 +238,7 @@ var harmless = map[string]bool{
 	"prefix": true, "transformers.js_config": true, "unsloth_fixed": true, "unsloth_version": true,
 	"use_flash_attn": true, "attn_implementation": true, "auto_map": true, "init_std": true, "layerdrop": true,
 	"dropout": true, "output_router_logits": true, "router_aux_loss_coef": true, "router_jitter_noise": true,
-	"mlp_dropout": true,
+	"mlp_dropout": true, "model_max_length": true, "tokenizer_name": true, "max_sequence_length": true,
 
 	"max_length": true, "min_length": true, "do_sample": true, "early_stopping": true, "num_beams": true,
 	"num_beam_groups": true, "diversity_penalty": true, "temperature": true, "top_k": true, "top_p": true,

@@ -390,8 +390,12 @@ func TestEvidence(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	for _, name := range []string{"qwen2", "llama", "gpt2"} {
-		f.Add(readFile(f, "../testdata/families/"+name+"/config.json"))
+	dirs, err := filepath.Glob("../testdata/families/*")
+	if err != nil || len(dirs) < 14 {
+		f.Fatalf("found %d family folders: %v", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		f.Add(readFile(f, filepath.Join(dir, "config.json")))
 	}
 	for _, c := range publishedConfigs {
 		f.Add([]byte(c.config))
@@ -401,10 +405,12 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.Layers > 64 {
+		if s.Layers > 64 || s.Experts > 64 {
 			return
 		}
 		s.InvFreq(1024)
+		s.ALiBiSlopes()
+		s.LinearDims()
 		again, err := ParseConfig(config, config, fill(&s))
 		if err != nil {
 			t.Fatalf("refused with the index made from it: %v", err)

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -12,6 +13,7 @@ func (d *draft) decide(ix *Index) error {
 	s := &d.Spec
 	if ix == nil {
 		s.biased = d.bias
+		maps.DeleteFunc(s.biased, func(role Role, _ bool) bool { return !s.Has(role) || !d.mayBias(role) })
 		s.QKVFused = s.Has(RoleQKV)
 		s.Bias = d.anyLinearBias()
 		return nil

@@ -12,6 +12,7 @@ var mpt = &family{
 	name:         "mpt",
 	models:       "MPT",
 	architecture: "MptForCausalLM",
+	also:         []string{"MPTForCausalLM"},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELU, MaxPos: 2048,
 		ALiBi: true, ALiBiStyle: alibiMPT, ALiBiMax: 8,
