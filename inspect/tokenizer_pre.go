@@ -98,7 +98,7 @@ func compileNormalizer(v json.RawMessage, depth int) ([]normalizer, error) {
 	case "Replace":
 		find, err := n.Pattern.compile()
 		if err != nil {
-			return nil, fmt.Errorf("Replace: %w", err)
+			return nil, fmt.Errorf("type \"Replace\": %w", err)
 		}
 		return []normalizer{func(s string) string { return find.replace(s, n.Content) }}, nil
 	}

@@ -97,7 +97,7 @@ func (c *cluster) serve(m *inspect.Model, rng plan.Range, edit func(*stage.Serve
 func (c *cluster) options() stage.RingOptions {
 	return stage.RingOptions{
 		Peers: c.addrs, Dial: transport.DialOptions{Identity: c.head}, Local: local(c.model), Model: c.model, ModelName: "builtin",
-		Mode: units.Int8, Context: c.context, Sessions: c.session, Route: stage.RouteAuto, Silence: 3 * time.Second,
+		Mode: units.Int8, Context: c.context, Sessions: c.session, Route: stage.RouteAuto,
 	}
 }
 
