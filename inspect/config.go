@@ -88,8 +88,9 @@ func Families() []Family {
 // draft is a Spec while its config is being read.
 type draft struct {
 	Spec
-	fam  *family
-	bias map[Role]bool // by config; the index overrules it
+	fam     *family
+	wrapped bool          // the model is the text part of one that also sees images
+	bias    map[Role]bool // by config; the index overrules it
 
 	ropes      map[string]ropeParams // from rope_parameters or rope_scaling, by layer type; "" when there is one for all
 	theta      float64               // rope_theta; 0: not said
@@ -121,11 +122,15 @@ func parseConfig(config, generation []byte, ix *Index) (Spec, error) {
 	if err != nil {
 		return Spec{}, fmt.Errorf("config.json: %w", err)
 	}
+	values, wrapped, err := textConfig(values)
+	if err != nil {
+		return Spec{}, err
+	}
 	fam, err := findFamily(values)
 	if err != nil {
 		return Spec{}, err
 	}
-	d := &draft{Spec: fam.base, fam: fam, bias: make(map[Role]bool), ropes: make(map[string]ropeParams)}
+	d := &draft{wrapped: wrapped, Spec: fam.base, fam: fam, bias: make(map[Role]bool), ropes: make(map[string]ropeParams)}
 	d.Family, d.names = fam.name, fam.names
 	for _, role := range fam.bias {
 		d.bias[role] = true
@@ -224,7 +229,7 @@ func (d *draft) readKeys(values map[string]json.RawMessage) error {
 	}
 	missing := sorted[:0]
 	for name, k := range d.fam.keys {
-		if v, ok := values[name]; k.required && (!ok || isNull(v)) {
+		if v, ok := values[name]; k.required && (!ok || isNull(v)) && (k.size == nil || *k.size(&d.fam.base) == 0) {
 			missing = append(missing, name)
 		}
 	}

@@ -256,5 +256,5 @@ func (d *draft) isUnused(name string) bool {
 			return true
 		}
 	}
-	return strings.HasSuffix(name, "rotary_emb.inv_freq") || d.Tie && name == d.names[RoleLMHead]+".weight"
+	return d.isSight(name) || strings.HasSuffix(name, "rotary_emb.inv_freq") || d.Tie && name == d.names[RoleLMHead]+".weight"
 }

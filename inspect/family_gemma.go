@@ -79,6 +79,7 @@ var gemma3 = &family{
 	architecture: "Gemma3ForCausalLM",
 	base: gemma2Base.base(func(s *Spec) {
 		s.MaxPos, s.RopeTheta, s.QKNorm, s.AttnCap, s.LogitCap = 131072, 1e6, qkNormHead, 0, 0
+		s.Heads, s.Vocab = 8, 262208 // as the configs within larger models leave them out
 	}),
 	keys: keyTable(gemma2.keys, map[string]key{
 		"rope_local_base_freq":    floatKey(func(d *draft) *float64 { return &d.localTheta }),

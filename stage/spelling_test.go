@@ -156,6 +156,14 @@ func TestSpellings(t *testing.T) {
 			delete(config, "layer_types")
 			delete(config, "_sliding_window_pattern")
 		}},
+		"the text part of a model that sees": {"gemma3-global", func(tensors map[string]values, config map[string]any) {
+			rename(tensors, "model.", "model.language_model.")
+			tensors["model.vision_tower.patch.weight"], tensors["model.multi_modal_projector.weight"] = unused, unused
+			inner := maps.Clone(config)
+			clear(config)
+			config["architectures"], config["model_type"] = []string{"Gemma3ForConditionalGeneration"}, "gemma3"
+			config["text_config"], config["vision_config"] = inner, map[string]any{"hidden_size": 4}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := openModel(t, "families/"+c.model)
