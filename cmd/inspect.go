@@ -249,7 +249,7 @@ func specPairs(s *inspect.Spec) [][2]string {
 	if s.Gated {
 		act += ", gated"
 	}
-	return [][2]string{
+	pairs := [][2]string{
 		{"family", s.Family},
 		{"layers", fmt.Sprint(s.Layers)},
 		{"hidden", fmt.Sprint(s.Hidden)},
@@ -266,6 +266,10 @@ func specPairs(s *inspect.Spec) [][2]string {
 		{"weightLayout", s.WeightLayout},
 		{"eos", strings.Trim(fmt.Sprint(s.EOS), "[]")},
 	}
+	if special := strings.Join(s.Properties(), "; "); special != "" {
+		pairs = append(pairs, [2]string{"special", special})
+	}
+	return pairs
 }
 
 // count prints "1 request", "2 requests".

@@ -329,6 +329,26 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+func TestProperties(t *testing.T) {
+	for name, want := range map[string]string{
+		"llama":           "",
+		"gemma3-global":   "norms before and after attention and feed-forward; norms count from one; norm of queries and keys over the head; window of 8 in layers 0, 1; rotary theta 10000 in them; embedding times 5.6569",
+		"cohere2":         "attention and feed-forward in parallel; window of 8 in layers 0, 1; no rotary positions in layer 2; logits times 0.25",
+		"qwen3_moe-mixed": "norm of queries and keys over the head; 4 experts of 24, 2 a token; no experts in layer 1",
+		"bloom":           "norm of the embedding; ALiBi",
+		"olmo2":           "norms after attention and feed-forward; norm of queries and keys over the width",
+		"mistral":         "window of 16 in all layers",
+	} {
+		s, err := parseFolder(t, filepath.Join("../testdata/families", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(s.Properties(), "; "); got != want {
+			t.Errorf("%s: %s\nwant %s", name, got, want)
+		}
+	}
+}
+
 // TestQKVRows covers every row of the fused matrix once.
 func TestQKVRows(t *testing.T) {
 	for _, c := range []struct {
@@ -411,5 +431,28 @@ func TestF8(t *testing.T) {
 		if _, err := ParseConfig(c.config, nil, c.ix); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want one with %q", err, c.want)
 		}
+	}
+	one := &Index{Tensors: maps.Clone(ix.Tensors)}
+	for name, tensor := range one.Tensors {
+		if strings.HasSuffix(name, scaleEnding) {
+			tensor.Shape = nil
+			one.Tensors[name] = tensor
+			one.Tensors[strings.TrimSuffix(name, "weight"+scaleEnding)+"activation_scale"] = tensor
+		}
+	}
+	if _, err := ParseConfig([]byte(strings.Replace(string(config), "128,", "null,", 1)), nil, one); err == nil {
+		t.Error("a block size of null and 128 is accepted")
+	}
+	var c map[string]any
+	if err := json.Unmarshal(config, &c); err != nil {
+		t.Fatal(err)
+	}
+	c["quantization_config"].(map[string]any)["weight_block_size"] = nil
+	whole, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseConfig(whole, nil, one); err != nil {
+		t.Errorf("one scale a matrix: %v", err)
 	}
 }

@@ -208,8 +208,9 @@ var sharedKeys = map[string]key{
 	"quantization_config":         fp8Key,
 }
 
-// fp8Key accepts matrices of F8_E4M3 with a scale for each block, the format that the tensors themselves show. How
-// activations are quantised elsewhere is of no interest: the weights are read as the numbers they stand for.
+// fp8Key accepts matrices of F8_E4M3 with a scale for each block, or one for the whole, the format that the tensors
+// themselves show. How activations are quantised elsewhere is of no interest: the weights are read as the numbers they
+// stand for.
 var fp8Key = key{read: func(d *draft, v json.RawMessage) error {
 	var q struct {
 		Method string `json:"quant_method"`
@@ -219,8 +220,11 @@ var fp8Key = key{read: func(d *draft, v json.RawMessage) error {
 	if err := json.Unmarshal(v, &q); err != nil {
 		return fmt.Errorf("want an object, have %s", clip(v))
 	}
+	if q.Block == nil {
+		q.Block = []int{wholeMatrix, wholeMatrix}
+	}
 	if q.Method != "fp8" || q.Format != "" && q.Format != "e4m3" || len(q.Block) != 2 || q.Block[0] < 1 || q.Block[1] < 1 {
-		return fmt.Errorf("weights quantised by %q are not supported, only fp8 (e4m3) with block scales", q.Method)
+		return fmt.Errorf("weights quantised by %q are not supported, only fp8 (e4m3) with a scale for each block or matrix", q.Method)
 	}
 	d.ScaleBlock = q.Block
 	return nil

@@ -230,7 +230,11 @@ func (d *draft) checkWeight(ix *Index, name string, want []int, expected map[str
 		return fmt.Errorf("tensor %q has type %s, but config has no scales for it (\"quantization_config\", \"weight_block_size\")", name, t.DType)
 	}
 	expected[name+scaleEnding] = true
-	return checkShape(ix, name+scaleEnding, scaleShape(want, d.ScaleBlock))
+	shape := scaleShape(want, d.ScaleBlock)
+	if scale, ok := ix.Tensors[name+scaleEnding]; ok && scale.Elems() == 1 && !slices.ContainsFunc(shape, func(n int) bool { return n != 1 }) {
+		shape = scale.Shape // a single scale has any number of dimensions
+	}
+	return checkShape(ix, name+scaleEnding, shape)
 }
 
 func checkShape(ix *Index, name string, want []int) error {
@@ -255,6 +259,9 @@ func (d *draft) isUnused(name string) bool {
 		if strings.HasSuffix(name, ending) {
 			return true
 		}
+	}
+	if d.ScaleBlock != nil && (strings.HasSuffix(name, ".activation_scale") || strings.HasSuffix(name, ".input_scale")) {
+		return true // for arithmetic in that format
 	}
 	return d.isSight(name) || strings.HasSuffix(name, "rotary_emb.inv_freq") || d.Tie && name == d.names[RoleLMHead]+".weight"
 }

@@ -12,6 +12,9 @@ import (
 // scaleEnding is what the name of the scales adds to the name of the matrix.
 const scaleEnding = "_scale_inv"
 
+// wholeMatrix as the size of a block is more than any matrix has: there is one scale.
+const wholeMatrix = 1 << 30
+
 // scaleShape is the shape of the scales of a matrix: blocks at the ends may be partly filled. Leading dimensions, such
 // as experts, have scales of their own.
 func scaleShape(matrix, block []int) []int {
