@@ -169,7 +169,7 @@ func (a *app) checkPrompts(ctx context.Context, m *inspect.Model, f *diffFlags) 
 		return nil, err
 	}
 	if f.ids != "" {
-		p, err := a.promptIDs(f.ids, nil, tok, m.Spec.Vocab)
+		p, err := promptIDs(f.ids, m.Spec.Vocab)
 		return [][]int{p}, err
 	}
 	texts := defaultPrompts

@@ -138,7 +138,7 @@ func (a *app) eval(ctx context.Context, f *evalFlags) error {
 // evalIDs are the tokens to score.
 func (a *app) evalIDs(ctx context.Context, m *inspect.Model, f *evalFlags) ([]int, error) {
 	if f.ids != "" {
-		return a.promptIDs(f.ids, nil, nil, m.Spec.Vocab)
+		return promptIDs(f.ids, m.Spec.Vocab)
 	}
 	tok, err := a.tokenizerFor(ctx, m, false)
 	if err != nil {

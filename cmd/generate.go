@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dchain/inspect"
 	"dchain/plan"
@@ -23,8 +24,12 @@ type generateFlags struct {
 	sampling  stage.Sampling
 	stop      []string
 	ids       string
+	chat      bool
+	system    string
 	check     bool
 	json      bool
+
+	flags *pflag.FlagSet // to tell what was set
 }
 
 func (a *app) generateCommand() *cobra.Command {
@@ -38,12 +43,14 @@ and the answer is, to the bit, the one this machine would have given alone; --ch
 		Example: `  dchain generate "Once upon a time"
   dchain generate --spawn 2 --check "Once upon a time"
   dchain generate --model Qwen/Qwen2.5-0.5B --peers SHA256:...@desk:7433,SHA256:...@box:7433 -n 200 "The sea"
+  dchain generate --model Qwen/Qwen2.5-0.5B-Instruct --chat --system "Answer briefly." "What is a hash?"
   echo "The king" | dchain generate --temperature 0.8 --top-p 0.95 --seed 7 -`,
 		Args: atMost(1, "one PROMPT"),
 		RunE: func(c *cobra.Command, args []string) error { return a.generate(c.Context(), &f, args) },
 	}
 	f.clusterFlags.register(c)
 	fl := c.Flags()
+	f.flags = fl
 	fl.IntVarP(&f.maxTokens, "max-tokens", "n", 128, "tokens to generate at most")
 	fl.Float64Var(&f.sampling.Temperature, "temperature", 0, "0 always takes the most probable token")
 	fl.IntVar(&f.sampling.TopK, "top-k", 0, "draw from the K most probable tokens; 0 = all")
@@ -53,6 +60,8 @@ and the answer is, to the bit, the one this machine would have given alone; --ch
 	fl.Uint64Var(&f.sampling.Seed, "seed", 0, "seed of the draw: the same seed gives the same ids, whatever the split")
 	fl.StringArrayVar(&f.stop, "stop", nil, "text that ends the answer (repeatable)")
 	fl.StringVar(&f.ids, "ids", "", "prompt as token ids 1,2,3 instead of text")
+	fl.BoolVar(&f.chat, "chat", false, "render PROMPT with the model's chat template; sampling as the model recommends")
+	fl.StringVar(&f.system, "system", "", "system prompt of --chat")
 	fl.BoolVar(&f.check, "check", false, "afterwards run the whole model here and compare, as diff-check does")
 	fl.BoolVar(&f.json, "json", false, "print JSON at the end instead of streaming text")
 	return c
@@ -91,7 +100,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	prompt, err := a.promptIDs(f.ids, args, tok, m.Spec.Vocab)
+	prompt, err := a.generatePrompt(ctx, f, m, args, tok)
 	if err != nil {
 		return err
 	}
@@ -152,6 +161,12 @@ func (f *generateFlags) validate() (*clusterRequest, error) {
 	if f.maxTokens < 1 {
 		return nil, usageError("--max-tokens: %d is not at least 1", f.maxTokens)
 	}
+	if f.system != "" && !f.chat {
+		return nil, usageError("--system goes with --chat")
+	}
+	if f.chat && f.ids != "" {
+		return nil, usageError("--chat needs text: --ids are taken as they are")
+	}
 	for _, s := range f.stop {
 		if s == "" {
 			return nil, usageError("--stop: the text is empty")
@@ -172,36 +187,58 @@ func (a *app) tokenizerFor(ctx context.Context, m *inspect.Model, idsOnly bool) 
 	return nil, usageError("%s has no tokenizer.json", m.Source.Location()).hint("give token ids with --ids 1,2,3")
 }
 
-// promptIDs are the prompt's tokens, from --ids, the argument or standard input.
-func (a *app) promptIDs(ids string, args []string, tok *inspect.Tokenizer, vocab int) ([]int, error) {
-	if ids != "" {
+// generatePrompt is the prompt as ids: --ids, or text, which --chat puts into the model's chat template.
+func (a *app) generatePrompt(ctx context.Context, f *generateFlags, m *inspect.Model, args []string, tok *inspect.Tokenizer) ([]int, error) {
+	if f.ids != "" {
 		if len(args) > 0 {
 			return nil, usageError("give a PROMPT or --ids, not both")
 		}
-		prompt, err := parseIDs(ids)
-		if err != nil {
-			return nil, usageError("--ids: %w", err)
-		}
-		if len(prompt) == 0 {
-			return nil, usageError("--ids: there are none")
-		}
-		if err := checkIDs(prompt, vocab); err != nil {
-			return nil, usageError("--ids: %w", err)
-		}
-		return prompt, nil
+		return promptIDs(f.ids, m.Spec.Vocab)
 	}
+	text, err := a.promptText(args)
+	if err != nil {
+		return nil, err
+	}
+	prompt, err := encodePrompt(text, tok)
+	if err != nil || !f.chat {
+		return prompt, err
+	}
+	if text, err = chatText(ctx, m, f.system, text); err != nil {
+		return nil, err
+	}
+	defaults, err := m.SamplingDefaults(ctx)
+	if err != nil {
+		return nil, err
+	}
+	applyDefaults(&f.sampling, defaults, f.flags)
+	return tok.Encode(text, false), f.sampling.Validate() // the template writes the special tokens
+}
+
+// promptText is the argument, or standard input.
+func (a *app) promptText(args []string) (string, error) {
 	if len(args) == 0 {
-		return nil, usageError("no prompt given").hint("dchain generate \"Once upon a time\", or - to read it from standard input")
+		return "", usageError("no prompt given").hint("dchain generate \"Once upon a time\", or - to read it from standard input")
 	}
-	text := args[0]
-	if text == "-" {
-		data, err := a.readAll()
-		if err != nil {
-			return nil, err
-		}
-		text = strings.TrimSuffix(string(data), "\n")
+	if args[0] != "-" {
+		return args[0], nil
 	}
-	return encodePrompt(text, tok)
+	data, err := a.readAll()
+	return strings.TrimSuffix(string(data), "\n"), err
+}
+
+// promptIDs are the ids of --ids.
+func promptIDs(ids string, vocab int) ([]int, error) {
+	prompt, err := parseIDs(ids)
+	if err != nil {
+		return nil, usageError("--ids: %w", err)
+	}
+	if len(prompt) == 0 {
+		return nil, usageError("--ids: there are none")
+	}
+	if err := checkIDs(prompt, vocab); err != nil {
+		return nil, usageError("--ids: %w", err)
+	}
+	return prompt, nil
 }
 
 // encodePrompt tokenises a prompt that is text and not empty.
