@@ -66,7 +66,7 @@ var families = []*family{
 	olmo, olmo2, olmo3, granite, hyperClovaX, cohere, cohere2, starCoder2, stableLM, glm, glm4, exaone4, ernie45, seedOSS,
 	hunyuan, helium, arcee, cwm, nemotron, persimmon, jais2, nanoChat,
 	mixtral, qwen3MoE, olmoE, flexOlmo, graniteMoE, graniteMoEShared, hunyuanMoE,
-	gpt2, gptNeo, gptJ, gptNeoX, gptBigCode, codeGen, bloom, opt, bioGPT, falcon, mpt,
+	openAIGPT, gpt2, gptNeo, gptJ, gptNeoX, gptBigCode, codeGen, bloom, opt, bioGPT, falcon, mpt,
 }
 
 // Family names a supported architecture.

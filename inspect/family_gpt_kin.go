@@ -7,6 +7,34 @@ import (
 
 // Families that descend from GPT-2.
 
+// openAIGPT is the first GPT: norms after each addition, none before the readout.
+var openAIGPT = &family{
+	name:         "openai-gpt",
+	models:       "GPT",
+	architecture: "OpenAIGPTLMHeadModel",
+	base:         gpt2.base.base(func(s *Spec) { s.NormAfter, s.MaxPos = true, 512 }),
+	keys: keyTable(gptKeys, map[string]key{
+		"afn": {read: func(d *draft, v json.RawMessage) error {
+			if string(v) == `"gelu"` { // by tanh, here
+				v = json.RawMessage(`"gelu_new"`)
+			}
+			return actKey.read(d, v)
+		}},
+		"activation_function":    onlyKey("null"),
+		"predict_special_tokens": ignoredKey,
+		"n_special":              onlyKey("0"),
+	}),
+	complete: fourfold,
+	prefix:   "transformer.",
+	names: gpt2.names.with(names{
+		RoleEmbed:     "transformer.tokens_embed",
+		RolePosEmbed:  "transformer.positions_embed",
+		RoleFinalNorm: "-",
+	}),
+	bias:   gpt2.bias,
+	unused: gpt2.unused,
+}
+
 // gptNeo is GPT-Neo: attention without a scale, a window in every other layer.
 var gptNeo = &family{
 	name:         "gpt_neo",

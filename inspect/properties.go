@@ -16,6 +16,8 @@ func (s *Spec) Properties() []string {
 	add(s.Has(RoleEmbedNorm), "norm of the embedding")
 	add(!s.Has(RoleAttnNorm) && s.Has(RolePostAttnNorm), "norms after attention and feed-forward")
 	add(s.Has(RoleAttnNorm) && s.Has(RolePostAttnNorm), "norms before and after attention and feed-forward")
+	add(s.NormAfter, "norms of the residual stream after attention and feed-forward")
+	add(s.EmbedDim != 0, "embedding and readout of %d", s.EmbedDim)
 	add(s.NormPlusOne, "norms count from one")
 	add(s.QKNorm != "", "norm of queries and keys over the %s", s.QKNorm)
 	add(s.Parallel, "attention and feed-forward in parallel")

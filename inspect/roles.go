@@ -11,6 +11,7 @@ type Role string
 
 const (
 	RoleEmbed        Role = "embed"
+	RoleEmbedProj    Role = "embedProj" // from the width of the embedding to that of the layers
 	RolePosEmbed     Role = "posEmbed"
 	RoleEmbedNorm    Role = "embedNorm" // of the embedding, before the first layer
 	RoleAttnNorm     Role = "attnNorm"
@@ -34,6 +35,7 @@ const (
 	RoleDown         Role = "down"
 	RolePostMLPNorm  Role = "postMLPNorm" // of the output of the feed-forward network, before it is added
 	RoleFinalNorm    Role = "finalNorm"
+	RoleReadoutProj  Role = "readoutProj" // from the width of the layers to that of the readout
 	RoleLMHead       Role = "lmHead"
 )
 
@@ -132,14 +134,27 @@ func (s *Spec) LayerRoles(i int) []Role {
 	return roles
 }
 
+// EmbedWidth is the width of embedding and readout.
+func (s *Spec) EmbedWidth() int {
+	if s.EmbedDim != 0 {
+		return s.EmbedDim
+	}
+	return s.Hidden
+}
+
 // HeadRoles returns the roles of the embedding and of the readout (final norm, then the readout matrix).
 func (s *Spec) HeadRoles() (embed, readout []Role) {
-	for _, role := range []Role{RoleEmbed, RolePosEmbed, RoleEmbedNorm} {
+	for _, role := range []Role{RoleEmbed, RoleEmbedProj, RolePosEmbed, RoleEmbedNorm} {
 		if s.Has(role) {
 			embed = append(embed, role)
 		}
 	}
-	return embed, []Role{RoleFinalNorm, RoleLMHead}
+	for _, role := range []Role{RoleFinalNorm, RoleReadoutProj, RoleLMHead} {
+		if s.Has(role) {
+			readout = append(readout, role)
+		}
+	}
+	return embed, readout
 }
 
 // Dims returns the size of a role's weight as it is used: n output rows of k inputs (n entries of width k for the
@@ -148,7 +163,11 @@ func (s *Spec) Dims(role Role) (n, k int) {
 	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	switch role {
 	case RoleEmbed, RoleLMHead:
-		return s.Vocab, s.Hidden
+		return s.Vocab, s.EmbedWidth()
+	case RoleEmbedProj:
+		return s.Hidden, s.EmbedWidth()
+	case RoleReadoutProj:
+		return s.EmbedWidth(), s.Hidden
 	case RolePosEmbed:
 		return s.MaxPos + s.PosOffset, s.Hidden
 	case RoleQ:

@@ -19,6 +19,7 @@ type Spec struct {
 	Norm        string  `json:"norm"` // "rms" or "ln"
 	NormEps     float64 `json:"normEps"`
 	NormPlusOne bool    `json:"normPlusOne,omitempty"` // norms multiply by 1 + weight
+	NormAfter   bool    `json:"normAfter,omitempty"`   // attnNorm and mlpNorm are of the residual stream after each addition
 	QKNorm      string  `json:"qkNorm,omitempty"`      // norm of queries and keys: over each "head" or the "width"; "" for none
 	QKNormLate  bool    `json:"qkNormLate,omitempty"`  // after the rotation instead of before
 	Act         string  `json:"act"`                   // "silu", "gelu_tanh", "gelu", "relu", "relu2" (the square of relu)
@@ -43,6 +44,8 @@ type Spec struct {
 	AttnCap        float64 `json:"attnCap,omitempty"`        // soft cap of scores
 	Window         int     `json:"window,omitempty"`         // positions that a layer of Windowed sees, its own included
 	Windowed       []int   `json:"windowed,omitempty"`       // layers with a window
+
+	EmbedDim int `json:"embedDim,omitempty"` // width of embedding and readout where it is not Hidden: both are projected
 
 	// Multipliers and the soft cap of logits; 0 means none.
 	EmbedScale    float64 `json:"embedScale,omitempty"`

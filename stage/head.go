@@ -17,8 +17,9 @@ type Head struct {
 	stages []Stage
 	chunk  int
 
-	mu        sync.Mutex // guards readout and embedNorm: an executable runs one batch at a time
+	mu        sync.Mutex // guards what follows: an executable runs one batch at a time
 	readout   units.Executable
+	embedProj units.Executable // nil where embeddings are as wide as the layers
 	embedNorm units.Executable // nil where embeddings have no norm
 }
 
@@ -48,7 +49,7 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if next != spec.Layers {
 		return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, spec.Layers-1)
 	}
-	p, err := readoutProgram(spec, w.finalNorm, w.lmHead)
+	p, err := readoutProgram(spec, w.finalNorm, w.readProj, w.lmHead)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,11 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 		chunk = DefaultChunk
 	}
 	h := &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: exec}
+	if w.embedProj.w != nil {
+		if h.embedProj, err = w.dev.Compile(projectProgram(spec, w.embedProj)); err != nil {
+			return nil, fmt.Errorf("compiling the projection of embeddings: %w", err)
+		}
+	}
 	if w.embedNorm.weight == nil {
 		return h, nil
 	}
@@ -189,50 +195,72 @@ func (s *Sequence) Announce(pos, id int, text string) {
 	}
 }
 
-// embed reads the embedding rows of ids from the model itself: exact values, no table in memory. They are scaled, learned
-// positions are added, and the sum is normalised, where the model has these.
+// embed reads the embedding rows of ids from the model itself: exact values, no table in memory. They are scaled and
+// projected, learned positions are added, and the sum is normalised, where the model has these.
 func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error) {
 	spec := &h.Model.Spec
-	out := make([]float32, len(ids)*spec.Hidden)
+	width := spec.EmbedWidth()
+	rows := make([]float32, len(ids)*width)
 	for i, id := range ids {
 		if id < 0 || id >= spec.Vocab {
 			return nil, fmt.Errorf("embedding position %d: token id %d is outside the vocabulary of %d", pos+i, id, spec.Vocab)
 		}
-		row := out[i*spec.Hidden:][:spec.Hidden]
-		if err := h.embedRow(ctx, inspect.RoleEmbed, id, row); err != nil {
+		if err := h.embedRow(ctx, inspect.RoleEmbed, id, rows[i*width:][:width]); err != nil {
 			return nil, err
 		}
-		units.Flush(row)
-		if scale := float32(spec.EmbedScale); scale != 0 {
-			for k := range row {
-				row[k] *= scale
-			}
-			units.Flush(row)
+	}
+	units.Flush(rows)
+	if scale := float32(spec.EmbedScale); scale != 0 {
+		for k := range rows {
+			rows[k] *= scale
 		}
-		if !spec.LearnedPos {
-			continue
+		units.Flush(rows)
+	}
+	rows, err := h.run(h.embedProj, rows, len(ids))
+	if err != nil {
+		return nil, fmt.Errorf("projecting embeddings: %w", err)
+	}
+	if spec.LearnedPos {
+		if err := h.addPositions(ctx, rows, pos); err != nil {
+			return nil, err
 		}
+	}
+	if rows, err = h.run(h.embedNorm, rows, len(ids)); err != nil {
+		return nil, fmt.Errorf("normalising embeddings: %w", err)
+	}
+	return rows, nil
+}
+
+// run passes n rows of embeddings through a program, or as they are where there is none.
+func (h *Head) run(exec units.Executable, rows []float32, n int) ([]float32, error) {
+	if exec == nil {
+		return rows, nil
+	}
+	out := make([]float32, n*h.Model.Spec.Hidden)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return out, exec.Run(make([]units.Row, n), rows, out)
+}
+
+// addPositions adds the learned positions pos, pos+1, ... to rows.
+func (h *Head) addPositions(ctx context.Context, rows []float32, pos int) error {
+	spec := &h.Model.Spec
+	learned := make([]float32, spec.Hidden)
+	for i := range len(rows) / spec.Hidden {
 		if pos+i >= spec.MaxPos {
-			return nil, &ContextError{Context: spec.MaxPos, Need: pos + i + 1}
+			return &ContextError{Context: spec.MaxPos, Need: pos + i + 1}
 		}
-		learned := make([]float32, spec.Hidden)
 		if err := h.embedRow(ctx, inspect.RolePosEmbed, pos+i+spec.PosOffset, learned); err != nil {
-			return nil, err
+			return err
 		}
 		units.Flush(learned)
+		row := rows[i*spec.Hidden:][:spec.Hidden]
 		for k, v := range learned {
 			row[k] += v
 		}
 		units.Flush(row)
 	}
-	if h.embedNorm != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if err := h.embedNorm.Run(make([]units.Row, len(ids)), out, out); err != nil {
-			return nil, fmt.Errorf("normalising embeddings: %w", err)
-		}
-	}
-	return out, nil
+	return nil
 }
 
 func (h *Head) embedRow(ctx context.Context, role inspect.Role, index int, row []float32) error {

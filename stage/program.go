@@ -96,10 +96,26 @@ func newCompiler(spec *inspect.Spec) (*compiler, error) {
 //
 //	h += postNorm(attention(norm(h)))
 //	h += postNorm(feedForward(norm(h)))     Parallel: of the h before the first line
+//
+// NormAfter:
+//
+//	h = norm(h + attention(h))
+//	h = norm(h + feedForward(h))
 func (c *compiler) addLayer(layer, cacheLayer int, w *layerWeights) {
 	c.layer, c.cacheLayer = layer, cacheLayer
 	b, s, l := &c.b, c.spec, c.spec.Layer(layer)
 
+	if s.NormAfter {
+		c.input(normWeights{})
+		c.attention(l, w)
+		c.residual()
+		c.normalise(b.hidden, b.hidden, w.attnNorm)
+		c.input(normWeights{})
+		c.feedForward(b.out, w)
+		c.residual()
+		c.normalise(b.hidden, b.hidden, w.mlpNorm)
+		return
+	}
 	c.input(w.attnNorm)
 	c.attention(l, w)
 	c.normalise(b.out, b.out, w.postAttnNorm)
@@ -267,8 +283,18 @@ func embedProgram(spec *inspect.Spec, norm normWeights) (units.Program, error) {
 	return units.Program{Bufs: c.bufs, Ops: c.ops, In: row, Out: row}, nil
 }
 
-// readoutProgram compiles final norm and language-model head: hidden row [H] -> logits [vocab].
-func readoutProgram(spec *inspect.Spec, norm normWeights, head linearWeights) (units.Program, error) {
+// projectProgram compiles the projection of embeddings: row [E] -> row [H].
+func projectProgram(spec *inspect.Spec, proj linearWeights) units.Program {
+	c := &compiler{spec: spec}
+	in, limbs, out := c.buf(units.F32, spec.EmbedWidth()), c.buf(units.Limbs, spec.EmbedWidth()), c.buf(units.F32, spec.Hidden)
+	c.quantize(limbs, in)
+	c.linear(out, limbs, proj)
+	return units.Program{Bufs: c.bufs, Ops: c.ops, In: in, Out: out}
+}
+
+// readoutProgram compiles final norm, projection, where the model has these, and language-model head: hidden row [H] ->
+// logits [vocab].
+func readoutProgram(spec *inspect.Spec, norm normWeights, proj, head linearWeights) (units.Program, error) {
 	kind, _, err := variants(spec)
 	if err != nil {
 		return units.Program{}, err
@@ -278,7 +304,14 @@ func readoutProgram(spec *inspect.Spec, norm normWeights, head linearWeights) (u
 	c.b = layerBufs{hidden: in, norm: c.buf(units.F32, spec.Hidden), qin: c.buf(units.Limbs, spec.Hidden)}
 	logits := c.buf(units.F32, spec.Vocab)
 	c.input(norm)
-	c.linear(logits, c.b.qin, head)
+	last := c.b.qin
+	if proj.w != nil {
+		narrow := c.buf(units.F32, spec.EmbedWidth())
+		c.linear(narrow, last, proj)
+		last = c.buf(units.Limbs, spec.EmbedWidth())
+		c.quantize(last, narrow)
+	}
+	c.linear(logits, last, head)
 	c.scale(logits, spec.LogitScale)
 	if spec.LogitCap != 0 {
 		c.add(units.Op{Kind: units.OpSoftcap, Dst: logits, A: logits, B: units.None, Cap: float32(spec.LogitCap)})
