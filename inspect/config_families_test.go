@@ -227,9 +227,9 @@ func older(t *testing.T, config []byte) []byte {
 	return b
 }
 
-// TestDialects: the config of every family means the same in the older dialect, and none is understood with a key that
+// TestFamilyDialects: the config of every family means the same in the older dialect, and none is understood with a key that
 // nobody knows.
-func TestDialects(t *testing.T) {
+func TestFamilyDialects(t *testing.T) {
 	dirs, err := filepath.Glob("../testdata/families/*")
 	if err != nil || len(dirs) < 14 {
 		t.Fatalf("found %d family folders: %v", len(dirs), err)
