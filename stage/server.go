@@ -297,6 +297,10 @@ func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *tran
 	}
 	for {
 		f, err := link.Recv(ctx)
+		if ctx.Err() != nil {
+			m.fault(-1, "serving", refuse(transport.FaultStopping, "the stage is being stopped by its operator"))
+			return nil
+		}
 		if err != nil {
 			m.fault(-1, "receiving", refuse(transport.FaultPrevHop, "the link from the stage before was lost: %v", err))
 			return err
