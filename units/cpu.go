@@ -84,7 +84,7 @@ func CPUKernels() []string {
 }
 
 // DefaultThreads is what 0 threads mean: the physical cores of this machine, at most GOMAXPROCS.
-func DefaultThreads() int { return min(physicalCores(), runtime.GOMAXPROCS(0)) }
+func DefaultThreads() int { return min(physicalCores(), givenProcs) }
 
 // physicalCores counts the cores of this machine, not their hardware threads, as far as the system tells.
 func physicalCores() int {

@@ -10,13 +10,17 @@ import (
 // pool spreads the chunks of one job at a time over its workers and the caller. A caller that finds the workers taken
 // by another job computes alone: it has a core already.
 //
-// Workers look for the next job while a step is being computed and for a moment after it, since the operations of a step
-// follow each other within microseconds and waking a sleeping core costs more than most of them. Then they park: a
-// goroutine that keeps spinning while the node waits for the network starves the network poller.
+// A worker is a thread of its own, on another processor than the caller and the other workers when a step begins: on a
+// machine with little to do the system tends to wake a thread where the one that woke it runs, and to leave it there for
+// milliseconds. Workers look for the next job while a step is being computed and for a moment after it, since the
+// operations of a step follow each other within microseconds and waking a sleeping core costs more than most of them.
+// Then they park.
 type pool struct {
 	cur     atomic.Pointer[job]
 	steps   atomic.Int32 // being computed
 	workers []*poolWorker
+	at      []atomic.Int32 // processor where each worker, the caller first, was last seen; -1 for unknown
+	placing sync.Mutex     // held to move a worker
 	stop    atomic.Bool
 	wg      sync.WaitGroup
 }
@@ -27,8 +31,9 @@ type poolWorker struct {
 }
 
 const (
-	spinFor   = 30 * time.Microsecond // how long a worker after a step, or a caller, looks before it parks
-	spinBatch = 16                    // looks between two readings of the clock
+	spinFor   = 30 * time.Microsecond  // how long a worker after a step, or a caller, looks before it parks
+	spinBatch = 16                     // looks between two readings of the clock
+	yieldFor  = 200 * time.Microsecond // how long a worker looks during a step before it lets others run
 )
 
 // job is a counted loop. It may be used again when run has returned.
@@ -48,9 +53,22 @@ const (
 
 func newJob() *job { return &job{done: make(chan struct{}, 1)} }
 
-// newPool starts threads-1 workers, numbered from 1; the caller of run is worker 0.
+// spareProcs is how many goroutines can run beside the threads of a pool: those that serve the network, and keep.
+const spareProcs = 2
+
+// givenProcs is GOMAXPROCS as it was given to the process.
+var givenProcs = runtime.GOMAXPROCS(0)
+
+// newPool starts threads-1 workers, numbered from 1; the caller of run is worker 0. It raises GOMAXPROCS, since workers do
+// not give way to other goroutines while a step is computed.
 func newPool(threads int) *pool {
-	p := &pool{}
+	if n := threads + spareProcs; runtime.GOMAXPROCS(0) < n {
+		runtime.GOMAXPROCS(n)
+	}
+	p := &pool{at: make([]atomic.Int32, threads)}
+	for i := range p.at {
+		p.at[i].Store(-1)
+	}
 	for i := 1; i < threads; i++ {
 		w := &poolWorker{wake: make(chan struct{}, 1)}
 		p.workers = append(p.workers, w)
@@ -70,10 +88,58 @@ func (p *pool) close() {
 // begin wakes the workers for a step of several jobs, end lets them park.
 func (p *pool) begin() {
 	p.steps.Add(1)
-	p.wakeAll()
+	if len(p.workers) > 0 {
+		p.at[0].Store(processor())
+		p.wakeAll()
+	}
+	stepping()
 }
 
 func (p *pool) end() { p.steps.Add(-1) }
+
+// place moves the calling worker if another one, or the caller of the step, was last seen on its processor.
+func (p *pool) place(id int) {
+	here := processor()
+	p.at[id].Store(here)
+	if here < 0 || !p.taken(here, id) {
+		return
+	}
+	p.placing.Lock()
+	defer p.placing.Unlock()
+	for _, cpu := range processors() {
+		if !p.taken(cpu, id) {
+			moveTo(cpu)
+			p.at[id].Store(cpu)
+			return
+		}
+	}
+}
+
+// taken says whether a worker other than id was last seen on a processor.
+func (p *pool) taken(cpu int32, id int) bool {
+	for i := range p.at {
+		if i != id && p.at[i].Load() == cpu {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	lastStep atomic.Int64 // when a step of any pool began last, in nanoseconds
+	kept     atomic.Bool  // keep runs
+)
+
+// stepping starts keep at the first of a series of steps.
+func stepping() {
+	lastStep.Store(time.Now().UnixNano())
+	if !kept.Load() && kept.CompareAndSwap(false, true) {
+		go func() {
+			defer kept.Store(false)
+			keep(func() time.Time { return time.Unix(0, lastStep.Load()) })
+		}()
+	}
+}
 
 func (p *pool) wakeAll() {
 	for _, w := range p.workers {
@@ -156,8 +222,10 @@ func (j *job) finish() {
 // serve is the loop of one worker.
 func (p *pool) serve(w *poolWorker, id int) {
 	defer p.wg.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	for !p.stop.Load() {
-		if j := p.await(w); j != nil && j.join() {
+		if j := p.await(w, id); j != nil && j.join() {
 			j.work(id)
 			j.leave()
 		}
@@ -165,8 +233,10 @@ func (p *pool) serve(w *poolWorker, id int) {
 }
 
 // await returns the current job, or nil when it was woken for none.
-func (p *pool) await(w *poolWorker) *job {
-	for end := time.Now().Add(spinFor); p.steps.Load() > 0 || time.Now().Before(end); {
+func (p *pool) await(w *poolWorker, id int) *job {
+	now := time.Now()
+	end, yield := now.Add(spinFor), now.Add(yieldFor)
+	for ; p.steps.Load() > 0 || now.Before(end); now = time.Now() {
 		for range spinBatch {
 			if j := p.cur.Load(); j != nil && j.open() {
 				return j
@@ -175,7 +245,10 @@ func (p *pool) await(w *poolWorker) *job {
 		if p.stop.Load() {
 			return nil
 		}
-		runtime.Gosched()
+		if now.After(yield) { // the thread sleeps and wakes for it
+			runtime.Gosched()
+			yield = time.Now().Add(yieldFor)
+		}
 	}
 	w.parked.Store(true)
 	if j := p.cur.Load(); (j != nil && j.open()) || p.stop.Load() {
@@ -184,6 +257,7 @@ func (p *pool) await(w *poolWorker) *job {
 		}
 	}
 	<-w.wake
+	p.place(id)
 	return p.cur.Load()
 }
 
