@@ -159,6 +159,29 @@ func TestTamperedActivation(t *testing.T) {
 	}
 }
 
+// TestEarlyHop: a stage that connects before its ring is known here gets no hello, so that it tries again. Keys that are
+// let in anyway, as those of stages that are heads too, must not get further.
+func TestEarlyHop(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	c := startCluster(t, m, []plan.Range{{First: 4, Last: 7}}, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close(nil)
+	hello := local(m)
+	hello.Role, hello.Ring[0] = transport.RoleHop, 1
+	if err := link.Send(&hello); err != nil {
+		t.Fatal(err)
+	}
+	f, err := link.Recv(ctx)
+	if err == nil || !strings.Contains(err.Error(), "unknown ring") {
+		t.Fatalf("got %T, error %v: want a refusal", f, err)
+	}
+}
+
 // TestMuteNetwork: packets that vanish between head and stage, or between stages, end in an error within 10 s.
 func TestMuteNetwork(t *testing.T) {
 	m := openModel(t, "tales-qwen2")

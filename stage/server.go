@@ -180,11 +180,11 @@ func (s *Server) greet(ctx context.Context, link *transport.Link) error {
 	if !ok {
 		return fmt.Errorf("expected a hello, got %v", f.Kind())
 	}
-	if err := link.Send(s.hello()); err != nil {
-		return err
-	}
 	if hello.Role == transport.RoleHop {
 		return s.serveHop(ctx, link, hello)
+	}
+	if err := link.Send(s.hello()); err != nil {
+		return err
 	}
 	// A predecessor's key is let in by the handshake while its ring lasts, but only as a hop.
 	if !s.opts.Listen.Authorize(link.Peer()) {
@@ -287,13 +287,17 @@ func (s *Server) leave(m *member) {
 	m.close()
 }
 
-// serveHop feeds the activations of a predecessor to its ring.
+// serveHop feeds the activations of a predecessor to its ring. The answer to its hello says that the ring is known: a
+// predecessor whose assignment came first is refused before that, so that it dials again instead of sending into nothing.
 func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *transport.Hello) error {
 	s.mu.Lock()
 	m := s.rings[hello.Ring]
 	s.mu.Unlock()
 	if m == nil || m.assign.PrevFingerprint != transport.Fingerprint(link.Peer()) {
 		return fmt.Errorf("a hop of an unknown ring")
+	}
+	if err := link.Send(s.hello()); err != nil {
+		return err
 	}
 	for {
 		f, err := link.Recv(ctx)
