@@ -84,9 +84,9 @@ loop:
 	VPSHUFD $0xb1, x, t   \
 	VPADDD t, x, x
 
-// func absMaxAVX2(x *float32, blocks int) uint32
+// func absMaxX8(x *float32, blocks int) uint32
 // blocks of 8 values.
-TEXT ·absMaxAVX2(SB), NOSPLIT, $0-20
+TEXT ·absMaxX8(SB), NOSPLIT, $0-20
 	MOVQ x+0(FP), SI
 	MOVQ blocks+8(FP), CX
 	VPCMPEQD Y2, Y2, Y2
@@ -111,8 +111,8 @@ absmax:
 	VPACKSSDW t, x, x      \
 	VPACKSSWB x, x, x
 
-// func split2AVX2(hi, lo *int8, x *float32, blocks int, scale float32, out *[4]int32)
-TEXT ·split2AVX2(SB), NOSPLIT, $0-48
+// func split2X8(hi, lo *int8, x *float32, blocks int, scale float32, out *[4]int32)
+TEXT ·split2X8(SB), NOSPLIT, $0-48
 	MOVQ hi+0(FP), DI
 	MOVQ lo+8(FP), DX
 	MOVQ x+16(FP), SI
@@ -161,8 +161,8 @@ split2:
 	VZEROUPPER
 	RET
 
-// func split3AVX2(h2, h1, h0 *int8, x *float32, blocks int, scale float32, out *[3]int32)
-TEXT ·split3AVX2(SB), NOSPLIT, $0-56
+// func split3X8(h2, h1, h0 *int8, x *float32, blocks int, scale float32, out *[3]int32)
+TEXT ·split3X8(SB), NOSPLIT, $0-56
 	MOVQ h2+0(FP), DI
 	MOVQ h1+8(FP), DX
 	MOVQ h0+16(FP), R8
@@ -250,9 +250,9 @@ nobias:                      \
 	VPAND x, t, t             \
 	VMOVUPS t, o(DI)
 
-// func combineAVX2(dst *float32, u, u2 *int32, limbs int, exp2e float32, scale, bias *float32)
+// func combineX16(dst *float32, u, u2 *int32, limbs int, exp2e float32, scale, bias *float32)
 // 16 outputs.
-TEXT ·combineAVX2(SB), NOSPLIT, $0-56
+TEXT ·combineX16(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ u+8(FP), SI
 	MOVQ u2+16(FP), DX
@@ -286,9 +286,9 @@ one:
 	VZEROUPPER
 	RET
 
-// func sumAVX2(x *uint64, blocks int) uint64
+// func sumX16(x *uint64, blocks int) uint64
 // blocks of 16 words.
-TEXT ·sumAVX2(SB), NOSPLIT, $0-24
+TEXT ·sumX16(SB), NOSPLIT, $0-24
 	MOVQ x+0(FP), SI
 	MOVQ blocks+8(FP), CX
 	VPXOR Y0, Y0, Y0

@@ -106,8 +106,8 @@ plain:                 \
 	ADDQ $32, SI         \
 	ADDQ $32, DI
 
-// func siluAVX2(y, x, up *float32, blocks int, exp2, recip *float32)
-TEXT ·siluAVX2(SB), NOSPLIT, $0-48
+// func siluX8(y, x, up *float32, blocks int, exp2, recip *float32)
+TEXT ·siluX8(SB), NOSPLIT, $0-48
 	ACTARGS
 
 silu:
@@ -122,8 +122,8 @@ silu:
 	VZEROUPPER
 	RET
 
-// func geluAVX2(y, x, up *float32, blocks int, exp2, recip *float32)
-TEXT ·geluAVX2(SB), NOSPLIT, $0-48
+// func geluX8(y, x, up *float32, blocks int, exp2, recip *float32)
+TEXT ·geluX8(SB), NOSPLIT, $0-48
 	ACTARGS
 
 gelu:
@@ -150,8 +150,8 @@ gelu:
 	VZEROUPPER
 	RET
 
-// func scoresAVX2(dst *float32, hi, lo *int32, exp2q float32, exps *int16, scale float32)
-TEXT ·scoresAVX2(SB), NOSPLIT, $0-44
+// func scoresX16(dst *float32, hi, lo *int32, exp2q float32, exps *int16, scale float32)
+TEXT ·scoresX16(SB), NOSPLIT, $0-44
 	MOVQ dst+0(FP), DI
 	MOVQ hi+8(FP), SI
 	MOVQ lo+16(FP), DX
@@ -190,9 +190,9 @@ scores:
 	VZEROUPPER
 	RET
 
-// func weighAVX2(w *float32, blocks int, m float32, exps *int16, exp2 *float32) (sum int64, top uint32)
+// func weighX8(w *float32, blocks int, m float32, exps *int16, exp2 *float32) (sum int64, top uint32)
 // RNE(p * 2^36) as an integer is what adding 1.5 * 2^52 leaves in the low bits of a float64.
-TEXT ·weighAVX2(SB), NOSPLIT, $0-52
+TEXT ·weighX8(SB), NOSPLIT, $0-52
 	MOVQ w+0(FP), SI
 	MOVQ blocks+8(FP), CX
 	VBROADCASTSS m+16(FP), Y10
@@ -252,8 +252,8 @@ weigh:
 	VZEROUPPER
 	RET
 
-// func momentsAVX2(x *float32, blocks int, scale float32) (sum, squares int64)
-TEXT ·momentsAVX2(SB), NOSPLIT, $0-40
+// func momentsX8(x *float32, blocks int, scale float32) (sum, squares int64)
+TEXT ·momentsX8(SB), NOSPLIT, $0-40
 	MOVQ x+0(FP), SI
 	MOVQ blocks+8(FP), CX
 	VBROADCASTSS scale+16(FP), Y4
@@ -294,8 +294,8 @@ moments:
 	VZEROUPPER
 	RET
 
-// func normaliseAVX2(y, x *float32, blocks int, r float32, w, b *float32)
-TEXT ·normaliseAVX2(SB), NOSPLIT, $0-48
+// func normaliseX8(y, x *float32, blocks int, r float32, w, b *float32)
+TEXT ·normaliseX8(SB), NOSPLIT, $0-48
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ blocks+16(FP), CX
