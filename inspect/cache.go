@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // The local cache of one commit of a hub repository, apart from the standard cache because it holds parts of files:
@@ -27,12 +25,8 @@ import (
 // Files are written under another name, synced, and renamed, so that what has its name is complete, and any number of
 // processes may write at once. Parts may overlap. A commit never changes, so nothing is ever updated.
 
-const (
-	// partBytes is the length at which a part is closed while its stream goes on: what a crash can lose.
-	partBytes = 64 << 20
-	tmpPrefix = ".tmp-"
-	tmpMaxAge = 24 * time.Hour
-)
+// partBytes is the length at which a part is closed while its stream goes on: what a crash can lose.
+const partBytes = 64 << 20
 
 // commitCache is the folder of one commit.
 type commitCache struct{ dir string }
@@ -53,53 +47,6 @@ func (c commitCache) writeWhole(name string, data []byte) error {
 
 func (c commitCache) writeAbsent(name string) error {
 	return writeAtomic(filepath.Join(c.dir, "absent", filepath.FromSlash(name)), nil)
-}
-
-// cacheError names what the operator can change.
-func cacheError(err error) error {
-	return fmt.Errorf("writing to the model cache: %w (HF_HOME sets another folder)", err)
-}
-
-// createTemp makes a file beside path that no other process has.
-func createTemp(path string) (*os.File, error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, cacheError(err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, tmpPrefix+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return nil, cacheError(err)
-	}
-	return f, nil
-}
-
-// commitTemp makes a file made by createTemp durable under its name, or removes it.
-func commitTemp(f *os.File, path string) error {
-	err := f.Sync()
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return cacheError(err)
-	}
-	return nil
-}
-
-func writeAtomic(path string, data []byte) error {
-	f, err := createTemp(path)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		f.Close()
-		os.Remove(f.Name())
-		return cacheError(err)
-	}
-	return commitTemp(f, path)
 }
 
 // fileMeta is what must not change between the requests for one file.
@@ -149,7 +96,7 @@ func (p *partFile) reload() {
 		if err != nil {
 			continue
 		}
-		if strings.HasPrefix(e.Name(), tmpPrefix) && time.Since(info.ModTime()) > tmpMaxAge {
+		if isStaleTemp(info) {
 			os.Remove(filepath.Join(p.dir, e.Name()))
 			continue
 		}
@@ -298,7 +245,7 @@ func (w *partWriter) Write(data []byte) (int, error) {
 	written := 0
 	for len(data) > 0 {
 		if w.tmp == nil {
-			f, err := createTemp(filepath.Join(w.file.dir, "part"))
+			f, err := CreateTemp(filepath.Join(w.file.dir, "part"))
 			if err != nil {
 				return written, fatal(err)
 			}
@@ -339,7 +286,7 @@ func (w *partWriter) Close() error {
 		tmp.Close()
 		return os.Remove(tmp.Name())
 	}
-	if err := commitTemp(tmp, filepath.Join(w.file.dir, s.name())); err != nil {
+	if err := CommitTemp(tmp, filepath.Join(w.file.dir, s.name())); err != nil {
 		return err
 	}
 	w.file.mu.Lock()

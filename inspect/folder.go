@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // FS is a Source over the files of a folder in hub layout: a local folder or the embedded model.
@@ -34,8 +35,9 @@ type FS struct {
 // openFile is a weight file kept open. Files that cannot read at an offset are read by seeking, one at a time.
 type openFile struct {
 	fs.File
-	at   io.ReaderAt
-	size int64
+	at       io.ReaderAt
+	size     int64
+	modified time.Time
 }
 
 // NewFS makes a Source of a folder. location is what people see; if it is the path of a snapshot in a hub cache, the
@@ -80,6 +82,9 @@ func (f *FS) loadIndex(ctx context.Context) {
 		ctx := context.WithoutCancel(ctx) // the result outlives this caller
 		ix, err := buildIndex(ctx, f)
 		if err == nil {
+			err = f.dateFiles(ix)
+		}
+		if err == nil {
 			f.id, err = f.contentID(ctx, ix)
 		}
 		if err != nil {
@@ -88,6 +93,18 @@ func (f *FS) loadIndex(ctx context.Context) {
 		}
 		f.index = ix
 	})
+}
+
+// dateFiles notes when the weight files were changed.
+func (f *FS) dateFiles(ix *Index) error {
+	for i := range ix.Files {
+		of, err := f.file(ix.Files[i].Name)
+		if err != nil {
+			return fmt.Errorf("reading %q: %w", ix.Files[i].Name, err)
+		}
+		ix.Files[i].Modified = of.modified
+	}
+	return nil
 }
 
 var snapshotPath = regexp.MustCompile(`(?:^|/)models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/?$`)
@@ -209,7 +226,7 @@ func (f *FS) file(name string) (*openFile, error) {
 		file.Close()
 		return nil, bareError(err)
 	}
-	of := &openFile{File: file, size: info.Size()}
+	of := &openFile{File: file, size: info.Size(), modified: info.ModTime()}
 	of.at, _ = file.(io.ReaderAt)
 	f.open[name] = of
 	return of, nil

@@ -19,8 +19,8 @@ type hubEnv struct {
 	offline  bool
 }
 
-// readHubEnv reads HF_ENDPOINT, HF_TOKEN (else the file HF_TOKEN_PATH, else HF_HOME/token), HF_HUB_CACHE (else
-// HF_HOME/hub) and HF_HUB_OFFLINE. HF_HOME is by default $XDG_CACHE_HOME/huggingface or ~/.cache/huggingface.
+// readHubEnv reads HF_ENDPOINT, HF_TOKEN (else the file HF_TOKEN_PATH, else HF_HOME/token), HF_HUB_OFFLINE and what
+// hubFolders reads.
 func readHubEnv(opts Options) (hubEnv, error) {
 	var e hubEnv
 	endpoint := opts.env("HF_ENDPOINT")
@@ -32,28 +32,9 @@ func readHubEnv(opts Options) (hubEnv, error) {
 		return e, errors.New("HF_ENDPOINT is no plain http or https address")
 	}
 	e.endpoint = u
-	home := opts.env("HF_HOME")
-	if home == "" {
-		base := opts.env("XDG_CACHE_HOME")
-		if base == "" {
-			dir, err := homeDir(opts)
-			if err != nil {
-				return e, fmt.Errorf("finding the model cache: %w (set HF_HOME)", err)
-			}
-			base = filepath.Join(dir, ".cache")
-		}
-		home = filepath.Join(base, "huggingface")
-	}
-	if home, err = expandHome(home, opts); err != nil {
+	var home string
+	if home, e.hubCache, e.ownCache, err = hubFolders(opts); err != nil {
 		return e, err
-	}
-	e.hubCache, e.ownCache = filepath.Join(home, "hub"), filepath.Join(home, "dchain")
-	if cache := opts.env("HF_HUB_CACHE"); cache != "" {
-		// The operator moved the data, so ours goes along, under a name that tools reading the folder skip.
-		if e.hubCache, err = expandHome(cache, opts); err != nil {
-			return e, err
-		}
-		e.ownCache = filepath.Join(e.hubCache, ".dchain")
 	}
 	switch strings.ToUpper(opts.env("HF_HUB_OFFLINE")) {
 	case "1", "ON", "YES", "TRUE":
@@ -61,6 +42,46 @@ func readHubEnv(opts Options) (hubEnv, error) {
 	}
 	e.token, err = readToken(opts, home)
 	return e, err
+}
+
+// hubFolders finds HF_HOME, by default $XDG_CACHE_HOME/huggingface or ~/.cache/huggingface, the standard cache
+// HF_HUB_CACHE, else HF_HOME/hub, and the cache of our own beside it.
+func hubFolders(opts Options) (home, hubCache, ownCache string, err error) {
+	fail := func(err error) (string, string, string, error) { return "", "", "", err }
+	home = opts.env("HF_HOME")
+	if home == "" {
+		base := opts.env("XDG_CACHE_HOME")
+		if base == "" {
+			dir, err := homeDir(opts)
+			if err != nil {
+				return fail(fmt.Errorf("finding the model cache: %w (set HF_HOME)", err))
+			}
+			base = filepath.Join(dir, ".cache")
+		}
+		home = filepath.Join(base, "huggingface")
+	}
+	if home, err = expandHome(home, opts); err != nil {
+		return fail(err)
+	}
+	cache := opts.env("HF_HUB_CACHE")
+	if cache == "" {
+		return home, filepath.Join(home, "hub"), filepath.Join(home, "dchain"), nil
+	}
+	if hubCache, err = expandHome(cache, opts); err != nil {
+		return fail(err)
+	}
+	// The operator moved the data, so ours goes along, under a name that tools reading the folder skip.
+	return home, hubCache, filepath.Join(hubCache, ".dchain"), nil
+}
+
+// PackedFolder is where packed weights are kept: a folder of our own cache that no repository's can be, since those
+// have "--" in their names.
+func PackedFolder(opts Options) (string, error) {
+	_, _, own, err := hubFolders(opts)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(own, "packed"), nil
 }
 
 // readToken returns "" when there is none.

@@ -35,7 +35,7 @@ type headerSource interface {
 func buildIndex(ctx context.Context, src headerSource) (*Index, error) {
 	tensors, size, err := readHeader(ctx, src, singleFile, firstRead)
 	if err == nil {
-		ix := &Index{Tensors: map[string]Tensor{}, Files: []FileInfo{{singleFile, size}}}
+		ix := &Index{Tensors: map[string]Tensor{}, Files: []FileInfo{{Name: singleFile, Size: size}}}
 		for _, t := range tensors {
 			ix.Tensors[t.Name] = t
 		}
@@ -114,7 +114,7 @@ func readShards(ctx context.Context, src headerSource, weightMap map[string]stri
 	}
 	ix := &Index{Tensors: make(map[string]Tensor, len(weightMap))}
 	for i, file := range files {
-		ix.Files = append(ix.Files, FileInfo{file, sizes[i]})
+		ix.Files = append(ix.Files, FileInfo{Name: file, Size: sizes[i]})
 		for _, t := range shards[i] {
 			if weightMap[t.Name] == file {
 				ix.Tensors[t.Name] = t

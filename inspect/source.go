@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 )
 
 // Source gives read access to the files of one revision of one model: a hub repository, a local folder in the same
@@ -94,6 +95,8 @@ type Index struct {
 type FileInfo struct {
 	Name string
 	Size int64
+	// Modified is when a file of a local folder was last changed; zero where the content cannot change.
+	Modified time.Time
 }
 
 // Sorted lists the tensors by name.

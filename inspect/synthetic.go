@@ -55,7 +55,7 @@ func NewSynthetic(name string) (*Synthetic, error) {
 		s.index.Tensors[t.Name] = t
 		s.tensors = append(s.tensors, synthTensor{t, hashName(name + "/" + d.name), tables[d.scale]})
 	}
-	s.index.Files = []FileInfo{{singleFile, off}}
+	s.index.Files = []FileInfo{{Name: singleFile, Size: off}}
 	return s, nil
 }
 
