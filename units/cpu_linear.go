@@ -12,33 +12,47 @@ type cpuLinear struct {
 	name   string
 	n, k   int
 	mode   WeightMode
-	groups int // of 4 inputs, padding included
+	groups int     // of 4 inputs, padding included
+	packed []uint8 // data, then scale
 	data   []uint8
-	scale  []float32 // s[n], padded to whole panels
-	put    []atomic.Uint32
+	scale  []float32       // s[n], padded to whole panels
+	put    []atomic.Uint32 // a bit for each row
 	sealed atomic.Bool
 }
 
 func (d *cpuDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear, error) {
+	l, size, err := d.shapeLinear(name, n, k, mode)
+	if err != nil {
+		return nil, err
+	}
+	l.hold(make([]uint8, size))
+	l.put = make([]atomic.Uint32, (n+31)/32)
+	return l, nil
+}
+
+// shapeLinear is a matrix without its packed bytes, and how many there are.
+func (d *cpuDevice) shapeLinear(name string, n, k int, mode WeightMode) (*cpuLinear, int, error) {
 	if n < 1 || k < 1 || k > maxK {
-		return nil, fmt.Errorf("reserving %q: shape %d x %d, want at least 1 row and 1 to %d columns", name, n, k, maxK)
+		return nil, 0, fmt.Errorf("reserving %q: shape %d x %d, want at least 1 row and 1 to %d columns", name, n, k, maxK)
 	}
 	if mode > Int8x2 {
-		return nil, fmt.Errorf("reserving %q: unknown weight format %d", name, mode)
+		return nil, 0, fmt.Errorf("reserving %q: unknown weight format %d", name, mode)
 	}
-	groups := padded(k, padK) / groupK
-	panels := padded(n, panelRows) / panelRows
-	l := &cpuLinear{dev: d, name: name, n: n, k: k, mode: mode, groups: groups,
-		data:  make([]uint8, panels*mode.Limbs()*groups*panelRows*groupK),
-		scale: make([]float32, panels*panelRows),
-		put:   make([]atomic.Uint32, (n+31)/32),
-	}
-	return l, nil
+	l := &cpuLinear{dev: d, name: name, n: n, k: k, mode: mode, groups: padded(k, padK) / groupK}
+	return l, l.panelCount() * (mode.Limbs()*l.panelBytes() + 4*panelRows), nil
+}
+
+// hold gives the matrix its packed bytes, aligned to 4.
+func (l *cpuLinear) hold(packed []uint8) {
+	size := l.panelCount() * l.mode.Limbs() * l.panelBytes()
+	l.packed, l.data, l.scale = packed, packed[:size:size], floats32(packed[size:])
 }
 
 func (l *cpuLinear) Shape() (n, k int) { return l.n, l.k }
 
-func (l *cpuLinear) Bytes() int64 { return int64(len(l.data)) + 4*int64(len(l.scale)) }
+func (l *cpuLinear) Bytes() int64 { return int64(len(l.packed)) }
+
+func (l *cpuLinear) panelCount() int { return padded(l.n, panelRows) / panelRows }
 
 // panelBytes is the size of one limb of one panel.
 func (l *cpuLinear) panelBytes() int { return l.groups * panelRows * groupK }
@@ -103,6 +117,9 @@ func (l *cpuLinear) putRow(n int, row []float32, limbs *[2][]uint32) bool {
 }
 
 func (l *cpuLinear) Finish() error {
+	if l.sealed.Load() {
+		return nil
+	}
 	for n := range l.n {
 		if l.put[n/32].Load()>>(n%32)&1 == 0 {
 			return fmt.Errorf("finishing %q: row %d was not loaded", l.name, n)

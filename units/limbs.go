@@ -167,3 +167,8 @@ func (b *limbBuffer) gather(dst []uint32, r, i int) {
 func words32(b []uint8) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
+
+// floats32 views bytes, aligned to 4, as floats.
+func floats32(b []uint8) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}

@@ -1,0 +1,61 @@
+package units
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+)
+
+// Packer is a Device that works on matrices where they lie, so that they can be kept in a file, quantised and laid out,
+// and mapped by the next process.
+type Packer interface {
+	Device
+	// Packing names the layout of packed matrices: those of one packing can be opened by every device of that packing.
+	Packing() string
+	// Packed is a finished matrix of this device as bytes, shared with it: read only.
+	Packed(l Linear) ([]byte, error)
+	// OpenLinear makes a finished matrix of bytes that Packed gave for the same shape, mode and packing. The matrix
+	// works on them where they are: they are aligned to 64 and stay as they are as long as it is in use.
+	OpenLinear(name string, n, k int, mode WeightMode, packed []byte) (Linear, error)
+}
+
+// packedAlign is the alignment of packed matrices: a cache line.
+const packedAlign = 64
+
+// cpuPacking changes with any change of what bytes a given matrix is packed as, beside the constants it is named by.
+const cpuPacking = 1
+
+func (d *cpuDevice) Packing() string {
+	order := "little"
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		order = "big"
+	}
+	return fmt.Sprintf("cpu %d, panels of %d rows and %d inputs, rows padded to %d, %s-endian", cpuPacking, panelRows, groupK, padK, order)
+}
+
+func (d *cpuDevice) Packed(w Linear) ([]byte, error) {
+	l, ok := w.(*cpuLinear)
+	if !ok || l.dev != d {
+		return nil, fmt.Errorf("packing a matrix: %T is none of this device", w)
+	}
+	if !l.sealed.Load() {
+		return nil, fmt.Errorf("packing %q: it is not finished", l.name)
+	}
+	return l.packed, nil
+}
+
+func (d *cpuDevice) OpenLinear(name string, n, k int, mode WeightMode, packed []byte) (Linear, error) {
+	l, size, err := d.shapeLinear(name, n, k, mode)
+	if err != nil {
+		return nil, err
+	}
+	if len(packed) != size {
+		return nil, fmt.Errorf("opening packed %q: %d bytes, want %d", name, len(packed), size)
+	}
+	if uintptr(unsafe.Pointer(unsafe.SliceData(packed)))%packedAlign != 0 {
+		return nil, fmt.Errorf("opening packed %q: its bytes are not aligned to %d", name, packedAlign)
+	}
+	l.hold(packed)
+	l.sealed.Store(true)
+	return l, nil
+}
