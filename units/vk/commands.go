@@ -1,0 +1,289 @@
+//go:build linux && (amd64 || arm64) && cgo && !novulkan
+
+package vk
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	vulkan "github.com/vulkan-go/vulkan"
+)
+
+// Pipeline is a specialised compute shader, ready to be dispatched.
+type Pipeline struct {
+	name      string
+	handle    vulkan.Pipeline
+	layout    vulkan.PipelineLayout
+	setLayout vulkan.DescriptorSetLayout
+	bindings  int
+	push      int
+}
+
+// NewPipeline compiles a shader. Float execution modes that the device does not have are taken out of it first: whether
+// it computes the right bits without them is for a gate to find out. Pipelines live as long as the device.
+func (d *Device) NewPipeline(spec PipelineSpec) (*Pipeline, error) {
+	p := &Pipeline{name: spec.Name, bindings: spec.Bindings, push: spec.PushBytes}
+	if err := d.build(p, spec); err != nil {
+		return nil, fmt.Errorf("compiling shader %q on %s: %w", spec.Name, d.phys.info.Name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pipes = append(d.pipes, p)
+	return p, nil
+}
+
+func (d *Device) build(p *Pipeline, spec PipelineSpec) error {
+	info := d.Info()
+	switch {
+	case spec.PushBytes > info.MaxPush:
+		return fmt.Errorf("%d bytes of push constants, the device has %d", spec.PushBytes, info.MaxPush)
+	case spec.Subgroup != 0 && (spec.Subgroup < info.MinSubgroup || spec.Subgroup > info.MaxSubgroup):
+		return fmt.Errorf("subgroups of %d, the device has %d to %d", spec.Subgroup, info.MinSubgroup, info.MaxSubgroup)
+	}
+	code, err := withModes(spec.Code, info.RoundRTE, info.PreserveNaN)
+	if err != nil {
+		return err
+	}
+	if p.setLayout, err = d.setLayout(spec.Bindings); err != nil {
+		return err
+	}
+	var layout vulkan.PipelineLayout
+	r := C.shim_pipeline_layout(d.shim, id(unsafe.Pointer(p.setLayout)), C.uint32_t(spec.PushBytes), (*C.uint64_t)(unsafe.Pointer(&layout)))
+	if err := d.check("vkCreatePipelineLayout", int(r)); err != nil {
+		return err
+	}
+	p.layout = layout
+	required := spec.Subgroup
+	if !info.SubgroupControl {
+		required = 0 // there is one size only
+	}
+	var handle vulkan.Pipeline
+	r = C.shim_pipeline(d.shim, id(unsafe.Pointer(d.cache)), (*C.uint32_t)(unsafe.Pointer(unsafe.SliceData(code))),
+		C.size_t(4*len(code)), id(unsafe.Pointer(layout)), (*C.uint32_t)(unsafe.Pointer(unsafe.SliceData(spec.Constants))), C.uint32_t(len(spec.Constants)),
+		C.uint32_t(required), (*C.uint64_t)(unsafe.Pointer(&handle)))
+	if err := d.check("vkCreateComputePipelines", int(r)); err != nil {
+		vulkan.DestroyPipelineLayout(d.handle, layout, nil)
+		return err
+	}
+	p.handle = handle
+	return nil
+}
+
+// setLayout is the layout of a set of n storage buffers.
+func (d *Device) setLayout(n int) (vulkan.DescriptorSetLayout, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l, ok := d.layouts[n]; ok {
+		return l, nil
+	}
+	var layout vulkan.DescriptorSetLayout
+	r := C.shim_set_layout(d.shim, C.uint32_t(n), (*C.uint64_t)(unsafe.Pointer(&layout)))
+	if err := d.check("vkCreateDescriptorSetLayout", int(r)); err != nil {
+		return nil, err
+	}
+	d.layouts[n] = layout
+	return layout, nil
+}
+
+// id is a handle as the shim takes it.
+func id(h unsafe.Pointer) C.uint64_t { return C.uint64_t(uintptr(h)) }
+
+// Commands is a list of commands: filled, ended, and then run any number of times, one at a time.
+type Commands struct {
+	dev        *Device
+	commands   []C.shim_command
+	bindings   []C.shim_binding
+	setLayouts []C.uint64_t
+	push       []byte
+	times      int
+
+	pool        vulkan.CommandPool
+	buffer      vulkan.CommandBuffer
+	fence       vulkan.Fence
+	queries     vulkan.QueryPool
+	descriptors vulkan.DescriptorPool
+}
+
+// NewCommands starts an empty list.
+func (d *Device) NewCommands() *Commands { return &Commands{dev: d} }
+
+// Dispatch adds x * y * z workgroups of p, with the bindings 0, 1, ... and push constants. Nothing orders it after the
+// commands before it but a barrier.
+func (c *Commands) Dispatch(p *Pipeline, push []byte, x, y, z int, bindings ...Binding) {
+	limits := &c.dev.phys.info
+	if len(bindings) != p.bindings || len(push) != p.push {
+		panic(fmt.Sprintf("vk: %s takes %d bindings and %d bytes, not %d and %d", p.name, p.bindings, p.push, len(bindings), len(push)))
+	}
+	if x < 1 || y < 1 || z < 1 || x > limits.MaxGroups[0] || y > limits.MaxGroups[1] || z > limits.MaxGroups[2] {
+		panic(fmt.Sprintf("vk: %d x %d x %d workgroups of %s, the device allows %v", x, y, z, p.name, limits.MaxGroups))
+	}
+	c.commands = append(c.commands, C.shim_command{
+		kind: C.SHIM_DISPATCH, groups: [3]C.uint32_t{C.uint32_t(x), C.uint32_t(y), C.uint32_t(z)},
+		pipeline: id(unsafe.Pointer(p.handle)), layout: id(unsafe.Pointer(p.layout)), set: C.uint32_t(len(c.setLayouts)),
+		first_binding: C.uint32_t(len(c.bindings)), bindings: C.uint32_t(len(bindings)),
+		push_offset: C.uint32_t(len(c.push)), push_bytes: C.uint32_t(len(push)),
+	})
+	c.setLayouts = append(c.setLayouts, id(unsafe.Pointer(p.setLayout)))
+	c.push = append(c.push, push...)
+	for i, b := range bindings {
+		size := b.Size
+		if size == 0 {
+			size = b.Buffer.size - b.Offset
+		}
+		size = padTo(size, 4)
+		if b.Offset < 0 || b.Offset%limits.OffsetAlign != 0 || size < 1 || b.Offset+size > padTo(b.Buffer.size, 4) || size > limits.MaxRange {
+			panic(fmt.Sprintf("vk: binding %d of %s: %d bytes at %d of %d, the range is %d, the alignment %d",
+				i, p.name, size, b.Offset, b.Buffer.size, limits.MaxRange, limits.OffsetAlign))
+		}
+		c.bindings = append(c.bindings, C.shim_binding{id(unsafe.Pointer(b.Buffer.handle)), C.uint64_t(b.Offset), C.uint64_t(size)})
+	}
+}
+
+// Barrier makes the dispatches before it finish, and their writes seen, before those after it begin.
+func (c *Commands) Barrier() {
+	c.commands = append(c.commands, C.shim_command{kind: C.SHIM_BARRIER})
+}
+
+// CopyBarrier is Barrier for copies too, and for the host where it stands last.
+func (c *Commands) CopyBarrier() {
+	c.commands = append(c.commands, C.shim_command{kind: C.SHIM_COPY_BARRIER})
+}
+
+// Copy copies n bytes.
+func (c *Commands) Copy(dst *Buffer, dstOff int64, src *Buffer, srcOff, n int64) {
+	if n < 1 || dstOff < 0 || srcOff < 0 || dstOff+n > dst.size || srcOff+n > src.size {
+		panic(fmt.Sprintf("vk: copy of %d bytes from %d of %d to %d of %d", n, srcOff, src.size, dstOff, dst.size))
+	}
+	c.commands = append(c.commands, C.shim_command{kind: C.SHIM_COPY, src: id(unsafe.Pointer(src.handle)), dst: id(unsafe.Pointer(dst.handle)),
+		src_offset: C.uint64_t(srcOff), dst_offset: C.uint64_t(dstOff), size: C.uint64_t(n)})
+}
+
+// Timestamp notes the time when the commands before it have ended, if the device can.
+func (c *Commands) Timestamp() {
+	if c.dev.phys.info.TimestampNanos == 0 {
+		return
+	}
+	c.commands = append(c.commands, C.shim_command{kind: C.SHIM_TIMESTAMP})
+	c.times++
+}
+
+// End records the list. After an error only Free may be called.
+func (c *Commands) End() error {
+	if err := c.end(); err != nil {
+		return fmt.Errorf("recording %d commands on %s: %w", len(c.commands), c.dev.phys.info.Name, err)
+	}
+	return nil
+}
+
+func (c *Commands) end() error {
+	d := c.dev
+	poolInfo := vulkan.CommandPoolCreateInfo{SType: vulkan.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.phys.family}
+	var pool vulkan.CommandPool
+	r := vulkan.CreateCommandPool(d.handle, &poolInfo, nil, &pool)
+	poolInfo.Free()
+	if err := d.check("vkCreateCommandPool", int(r)); err != nil {
+		return err
+	}
+	c.pool = pool
+	allocate := vulkan.CommandBufferAllocateInfo{SType: vulkan.StructureTypeCommandBufferAllocateInfo, CommandPool: pool,
+		Level: vulkan.CommandBufferLevelPrimary, CommandBufferCount: 1}
+	buffers := make([]vulkan.CommandBuffer, 1)
+	r = vulkan.AllocateCommandBuffers(d.handle, &allocate, buffers)
+	allocate.Free()
+	if err := d.check("vkAllocateCommandBuffers", int(r)); err != nil {
+		return err
+	}
+	c.buffer = buffers[0]
+	fenceInfo := vulkan.FenceCreateInfo{SType: vulkan.StructureTypeFenceCreateInfo}
+	var fence vulkan.Fence
+	r = vulkan.CreateFence(d.handle, &fenceInfo, nil, &fence)
+	fenceInfo.Free()
+	if err := d.check("vkCreateFence", int(r)); err != nil {
+		return err
+	}
+	c.fence = fence
+	if c.times > 0 {
+		info := vulkan.QueryPoolCreateInfo{SType: vulkan.StructureTypeQueryPoolCreateInfo, QueryType: vulkan.QueryTypeTimestamp, QueryCount: uint32(c.times)}
+		var queries vulkan.QueryPool
+		r = vulkan.CreateQueryPool(d.handle, &info, nil, &queries)
+		info.Free()
+		if err := d.check("vkCreateQueryPool", int(r)); err != nil {
+			return err
+		}
+		c.queries = queries
+	}
+	var descriptors vulkan.DescriptorPool
+	r2 := C.shim_record(d.shim, unsafe.Pointer(c.buffer), unsafe.SliceData(c.commands), C.uint32_t(len(c.commands)),
+		unsafe.SliceData(c.bindings), unsafe.SliceData(c.setLayouts), C.uint32_t(len(c.setLayouts)), C.uint32_t(len(c.bindings)),
+		(*C.uint8_t)(unsafe.SliceData(c.push)), id(unsafe.Pointer(c.queries)), (*C.uint64_t)(unsafe.Pointer(&descriptors)))
+	c.descriptors = descriptors
+	return d.check("recording a command buffer", int(r2))
+}
+
+// runDeadline bounds the wait for a command list: longer than any work, short enough to notice a device that hangs.
+const runDeadline = 10 * time.Minute
+
+var errDeviceLost = fmt.Errorf("an earlier call failed: %w", ErrDeviceLost)
+
+// Run executes an ended list and waits for it. After an error of the device the list must not be used again.
+func (d *Device) Run(c *Commands) error {
+	if d.lost.Load() {
+		return errDeviceLost
+	}
+	fence := id(unsafe.Pointer(c.fence))
+	d.queueMu.Lock()
+	r := C.shim_submit(d.shim, unsafe.Pointer(d.queue), unsafe.Pointer(c.buffer), fence)
+	d.queueMu.Unlock()
+	if err := d.check("vkQueueSubmit", int(r)); err != nil {
+		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, err)
+	}
+	r = C.shim_wait(d.shim, fence, C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
+	if r != 0 {
+		d.lost.Store(true) // still running, or failed: nothing it uses may be touched
+		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, errors.Join(&Error{"vkWaitForFences", int(r)}, ErrDeviceLost))
+	}
+	return nil
+}
+
+// Times are the intervals between consecutive timestamps of the last run.
+func (c *Commands) Times() ([]time.Duration, error) {
+	if c.times < 2 {
+		return nil, nil
+	}
+	ticks := make([]uint64, c.times)
+	r := vulkan.GetQueryPoolResults(c.dev.handle, c.queries, 0, uint32(c.times), uint(8*c.times), unsafe.Pointer(unsafe.SliceData(ticks)), 8,
+		vulkan.QueryResultFlags(vulkan.QueryResult64Bit|vulkan.QueryResultWaitBit))
+	if err := c.dev.check("vkGetQueryPoolResults", int(r)); err != nil {
+		return nil, err
+	}
+	times := make([]time.Duration, c.times-1)
+	for i := range times {
+		times[i] = time.Duration(float64(ticks[i+1]-ticks[i]) * c.dev.phys.info.TimestampNanos)
+	}
+	return times, nil
+}
+
+// Free releases the list; it must not be running.
+func (c *Commands) Free() {
+	d := c.dev
+	if c.queries != nil {
+		vulkan.DestroyQueryPool(d.handle, c.queries, nil)
+	}
+	if c.fence != nil {
+		vulkan.DestroyFence(d.handle, c.fence, nil)
+	}
+	if c.descriptors != nil {
+		vulkan.DestroyDescriptorPool(d.handle, c.descriptors, nil)
+	}
+	if c.pool != nil {
+		vulkan.DestroyCommandPool(d.handle, c.pool, nil)
+	}
+	*c = Commands{dev: d}
+}

@@ -1,0 +1,363 @@
+//go:build linux && (amd64 || arm64) && cgo && !novulkan
+
+package vk
+
+/*
+#cgo CFLAGS: -O2
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	vulkan "github.com/vulkan-go/vulkan"
+)
+
+// Built says whether this program can use Vulkan at all.
+const Built = true
+
+// physical is a device as enumerated, with what opening it needs.
+type physical struct {
+	handle vulkan.PhysicalDevice
+	api    uint32
+	extra  C.shim_info
+	family uint32 // queue family
+	memory vulkan.PhysicalDeviceMemoryProperties
+	info   DeviceInfo
+}
+
+// instance is made once and lives as long as the process: loaders do not like to be unloaded.
+var instance = sync.OnceValues(func() ([]physical, error) {
+	var reason *C.char
+	proc := C.shim_load(&reason)
+	if proc == nil {
+		return nil, fmt.Errorf("opening the Vulkan library: %s: %w", C.GoString(reason), ErrUnavailable)
+	}
+	vulkan.SetGetInstanceProcAddr(proc)
+	if err := vulkan.Init(); err != nil {
+		return nil, fmt.Errorf("starting the Vulkan library: %v: %w", err, ErrUnavailable)
+	}
+	version := min(uint32(C.shim_api_version()), vulkan.MakeVersion(1, 3, 0))
+	if version < vulkan.MakeVersion(1, 1, 0) {
+		return nil, fmt.Errorf("starting the Vulkan library: it is older than version 1.1: %w", ErrUnavailable)
+	}
+	app := vulkan.ApplicationInfo{SType: vulkan.StructureTypeApplicationInfo, PApplicationName: "dchain\x00", ApiVersion: version}
+	create := vulkan.InstanceCreateInfo{SType: vulkan.StructureTypeInstanceCreateInfo, PApplicationInfo: &app}
+	var in vulkan.Instance
+	r := vulkan.CreateInstance(&create, nil, &in)
+	create.Free()
+	if err := check("vkCreateInstance", int(r)); err != nil {
+		return nil, err
+	}
+	if err := vulkan.InitInstance(in); err != nil {
+		return nil, fmt.Errorf("starting the Vulkan library: %v: %w", err, ErrUnavailable)
+	}
+	C.shim_instance(unsafe.Pointer(in))
+	var n uint32
+	if err := check("vkEnumeratePhysicalDevices", int(vulkan.EnumeratePhysicalDevices(in, &n, nil))); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("the Vulkan library knows no device: %w", ErrUnavailable)
+	}
+	handles := make([]vulkan.PhysicalDevice, n)
+	if err := check("vkEnumeratePhysicalDevices", int(vulkan.EnumeratePhysicalDevices(in, &n, handles))); err != nil {
+		return nil, err
+	}
+	devices := make([]physical, n)
+	for i := range devices {
+		if err := devices[i].query(i, handles[i], version); err != nil {
+			return nil, fmt.Errorf("Vulkan device %d: %w", i, err)
+		}
+	}
+	return devices, nil
+})
+
+func check(call string, result int) error {
+	if result < 0 {
+		return &Error{call, result}
+	}
+	return nil
+}
+
+var deviceTypes = map[vulkan.PhysicalDeviceType]string{
+	vulkan.PhysicalDeviceTypeDiscreteGpu: "discrete", vulkan.PhysicalDeviceTypeIntegratedGpu: "integrated",
+	vulkan.PhysicalDeviceTypeVirtualGpu: "virtual", vulkan.PhysicalDeviceTypeCpu: "cpu",
+}
+
+// query fills p for one device.
+func (p *physical) query(index int, handle vulkan.PhysicalDevice, instanceVersion uint32) error {
+	p.handle = handle
+	var props vulkan.PhysicalDeviceProperties
+	vulkan.GetPhysicalDeviceProperties(handle, &props)
+	props.Deref()
+	props.Limits.Deref()
+	limits := props.Limits
+	p.api = min(props.ApiVersion, instanceVersion)
+	name := strings.TrimRight(string(props.DeviceName[:]), "\x00")
+	if p.api < vulkan.MakeVersion(1, 1, 0) {
+		return fmt.Errorf("%s has Vulkan %d.%d, want at least 1.1: %w", name, p.api>>22, p.api>>12&0x3ff, ErrUnavailable)
+	}
+	if err := check("vkGetPhysicalDeviceProperties2", int(C.shim_query(unsafe.Pointer(handle), C.uint32_t(p.api), &p.extra))); err != nil {
+		return err
+	}
+	vulkan.GetPhysicalDeviceMemoryProperties(handle, &p.memory)
+	p.memory.Deref()
+	var memory int64
+	for i := range p.memory.MemoryTypeCount {
+		p.memory.MemoryTypes[i].Deref()
+	}
+	for i := range p.memory.MemoryHeapCount {
+		h := &p.memory.MemoryHeaps[i]
+		h.Deref()
+		if vulkan.MemoryHeapFlagBits(h.Flags)&vulkan.MemoryHeapDeviceLocalBit != 0 {
+			memory = max(memory, int64(h.Size))
+		}
+	}
+	timestamps, err := p.pickQueue()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	x := &p.extra
+	p.info = DeviceInfo{
+		Index: index, Name: name, Type: "other", DriverName: C.GoString(&x.driver[0]),
+		API:    [2]int{int(p.api >> 22), int(p.api >> 12 & 0x3ff)},
+		Memory: memory, MaxRange: int64(limits.MaxStorageBufferRange), MaxAllocation: int64(x.max_allocation),
+		OffsetAlign: int64(limits.MinStorageBufferOffsetAlignment), MaxShared: int(limits.MaxComputeSharedMemorySize),
+		MaxPush: int(limits.MaxPushConstantsSize), MaxInvocations: int(limits.MaxComputeWorkGroupInvocations),
+		Subgroup: int(x.subgroup), MinSubgroup: int(x.min_subgroup), MaxSubgroup: int(x.max_subgroup),
+		SubgroupControl:    x.subgroup_control != 0,
+		SubgroupArithmetic: x.subgroup_ops&4 != 0, SubgroupShuffle: x.subgroup_ops&16 != 0,
+		DotProduct: x.dot != 0, DotProductFast: x.dot_fast != 0, RoundRTE: x.rte32 != 0, PreserveNaN: x.preserve32 != 0,
+	}
+	if t, ok := deviceTypes[props.DeviceType]; ok {
+		p.info.Type = t
+	}
+	for i := range p.info.MaxGroups {
+		p.info.MaxGroups[i] = int(limits.MaxComputeWorkGroupCount[i])
+	}
+	for i := range 16 {
+		p.info.DriverUUID[i], p.info.DeviceUUID[i] = byte(x.driver_uuid[i]), byte(x.device_uuid[i])
+	}
+	for i := range x.matrices {
+		m := x.matrix[i]
+		p.info.Matrices = append(p.info.Matrices, MatrixShape{int(m.m), int(m.n), int(m.k)})
+	}
+	if timestamps {
+		p.info.TimestampNanos = float64(limits.TimestampPeriod)
+	}
+	limits.Free()
+	props.Free()
+	return nil
+}
+
+// pickQueue chooses a family for compute alone, else the first that computes at all.
+func (p *physical) pickQueue() (timestamps bool, err error) {
+	var n uint32
+	vulkan.GetPhysicalDeviceQueueFamilyProperties(p.handle, &n, nil)
+	families := make([]vulkan.QueueFamilyProperties, n)
+	vulkan.GetPhysicalDeviceQueueFamilyProperties(p.handle, &n, families)
+	best := -1
+	for i := range families {
+		families[i].Deref()
+		flags := vulkan.QueueFlagBits(families[i].QueueFlags)
+		if flags&vulkan.QueueComputeBit == 0 {
+			continue
+		}
+		if best < 0 || flags&vulkan.QueueGraphicsBit == 0 {
+			best = i
+			timestamps = families[i].TimestampValidBits == 64
+			if flags&vulkan.QueueGraphicsBit == 0 {
+				break
+			}
+		}
+	}
+	if best < 0 {
+		return false, fmt.Errorf("no queue that computes: %w", ErrUnavailable)
+	}
+	p.family = uint32(best)
+	return timestamps, nil
+}
+
+// List describes the devices, in the order of the loader.
+func List() ([]DeviceInfo, error) {
+	devices, err := instance()
+	if err != nil {
+		return nil, err
+	}
+	var infos []DeviceInfo
+	for i := range devices {
+		infos = append(infos, devices[i].info)
+	}
+	return infos, nil
+}
+
+// Device is an open device. Its methods may be called concurrently.
+type Device struct {
+	phys     *physical
+	handle   vulkan.Device
+	shim     *C.shim_device
+	cache    vulkan.PipelineCache
+	cacheDir string
+	spin     time.Duration
+	lost     atomic.Bool
+
+	queueMu sync.Mutex // held to submit
+	queue   vulkan.Queue
+
+	mu      sync.Mutex
+	layouts map[int]vulkan.DescriptorSetLayout // by number of bindings
+	pipes   []*Pipeline
+	blocks  []*block // memory that small buffers share
+	used    int64    // bytes allocated
+
+	stagingMu sync.Mutex // held for a transfer through staging
+	staging   [2]*Buffer // to and from the device; made when needed
+}
+
+// gpuSpin is how long a step is awaited without sleeping: a sleep costs 25 microseconds.
+const gpuSpin = 20 * time.Millisecond
+
+// Open opens a device. The caller closes it.
+func Open(o Options) (*Device, error) {
+	devices, err := instance()
+	if err != nil {
+		return nil, err
+	}
+	if o.Device < 0 || o.Device >= len(devices) {
+		return nil, fmt.Errorf("opening Vulkan device %d: there are %d, counted from 0", o.Device, len(devices))
+	}
+	d := &Device{phys: &devices[o.Device], cacheDir: o.CacheDir, layouts: map[int]vulkan.DescriptorSetLayout{}}
+	if !d.phys.info.CPU() {
+		d.spin = gpuSpin
+	}
+	if err := d.open(); err != nil {
+		return nil, fmt.Errorf("opening %s: %w", d.phys.info.Name, err)
+	}
+	return d, nil
+}
+
+func (d *Device) open() error {
+	p := d.phys
+	var handle unsafe.Pointer
+	var shim *C.shim_device
+	r := C.shim_open(unsafe.Pointer(p.handle), C.uint32_t(p.api), &p.extra, C.uint32_t(p.family), &handle, &shim)
+	if err := check("vkCreateDevice", int(r)); err != nil {
+		return err
+	}
+	d.handle, d.shim = vulkan.Device(handle), shim
+	var q vulkan.Queue
+	vulkan.GetDeviceQueue(d.handle, p.family, 0, &q)
+	d.queue = q
+	return d.openCache()
+}
+
+// Info describes the device.
+func (d *Device) Info() *DeviceInfo { return &d.phys.info }
+
+// Lost says whether the driver has given the device up.
+func (d *Device) Lost() bool { return d.lost.Load() }
+
+// check is the package's check, and remembers a lost device.
+func (d *Device) check(call string, result int) error {
+	if result == resultDeviceLost {
+		d.lost.Store(true)
+	}
+	return check(call, result)
+}
+
+// cachePath is where the pipelines of this device and driver are kept.
+func (d *Device) cachePath() string {
+	i := &d.phys.info
+	return filepath.Join(d.cacheDir, hex.EncodeToString(i.DeviceUUID[:])+"-"+hex.EncodeToString(i.DriverUUID[:])+".pipelines")
+}
+
+func (d *Device) openCache() error {
+	info := vulkan.PipelineCacheCreateInfo{SType: vulkan.StructureTypePipelineCacheCreateInfo}
+	if d.cacheDir != "" {
+		data, err := os.ReadFile(d.cachePath())
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("reading the pipeline cache: %w", err)
+		}
+		if len(data) > 0 { // the driver checks it and ignores what is not its own
+			mem := C.CBytes(data)
+			defer C.free(mem)
+			info.InitialDataSize, info.PInitialData = uint(len(data)), mem
+		}
+	}
+	var cache vulkan.PipelineCache
+	r := vulkan.CreatePipelineCache(d.handle, &info, nil, &cache)
+	info.Free()
+	d.cache = cache
+	return d.check("vkCreatePipelineCache", int(r))
+}
+
+// saveCache writes the compiled pipelines for the next run.
+func (d *Device) saveCache() error {
+	var n uint
+	if err := d.check("vkGetPipelineCacheData", int(vulkan.GetPipelineCacheData(d.handle, d.cache, &n, nil))); err != nil || n == 0 {
+		return err
+	}
+	mem := C.malloc(C.size_t(n))
+	defer C.free(mem)
+	if err := d.check("vkGetPipelineCacheData", int(vulkan.GetPipelineCacheData(d.handle, d.cache, &n, mem))); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.cacheDir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(d.cacheDir, "*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(C.GoBytes(mem, C.int(n)))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), d.cachePath())
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// Close waits for the device, keeps its pipelines for the next run and destroys them and the device. Buffers and commands
+// are to be freed before.
+func (d *Device) Close() error {
+	var err error
+	if !d.lost.Load() {
+		err = d.check("vkDeviceWaitIdle", int(vulkan.DeviceWaitIdle(d.handle)))
+		if err == nil && d.cacheDir != "" && len(d.pipes) > 0 {
+			if err = d.saveCache(); err != nil {
+				err = fmt.Errorf("keeping the pipeline cache: %w", err)
+			}
+		}
+	}
+	for _, b := range d.staging {
+		if b != nil {
+			b.Free()
+		}
+	}
+	for _, p := range d.pipes {
+		vulkan.DestroyPipeline(d.handle, p.handle, nil)
+		vulkan.DestroyPipelineLayout(d.handle, p.layout, nil)
+	}
+	for _, l := range d.layouts {
+		vulkan.DestroyDescriptorSetLayout(d.handle, l, nil)
+	}
+	vulkan.DestroyPipelineCache(d.handle, d.cache, nil)
+	vulkan.DestroyDevice(d.handle, nil)
+	C.shim_free(d.shim)
+	return err
+}

@@ -1,0 +1,297 @@
+package vk
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+//go:embed testdata/scale.spv
+var scaleShader []byte
+
+// openAny opens the first device, for tests that any device passes.
+func openAny(t *testing.T, o Options) *Device {
+	t.Helper()
+	d, err := Open(o)
+	if errors.Is(err, ErrUnavailable) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func newBuffer(t *testing.T, d *Device, bytes int64, kind Kind) *Buffer {
+	t.Helper()
+	b, err := d.NewBuffer(bytes, kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Free)
+	return b
+}
+
+func floats(v ...float32) []byte {
+	var b []byte
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}
+
+func scalePipeline(t *testing.T, d *Device, bias float32) *Pipeline {
+	t.Helper()
+	p, err := d.NewPipeline(PipelineSpec{Name: "scale", Code: scaleShader, Bindings: 2, PushBytes: 8,
+		Constants: []uint32{64, math.Float32bits(bias)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func push(n uint32, factor float32) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, n), floats(factor)...)
+}
+
+func TestList(t *testing.T) {
+	openAny(t, Options{})
+	devices, err := List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range devices {
+		if d.Index != i || d.Name == "" || d.MaxRange < 1<<27 || d.MaxAllocation < 1<<28 || d.MaxPush < MaxPush || d.Subgroup < 1 || d.Memory < 1<<20 {
+			t.Errorf("device %d: %+v", i, d)
+		}
+		t.Logf("%+v", d)
+	}
+	if _, err := Open(Options{Device: len(devices)}); err == nil {
+		t.Error("opened a device beyond the last")
+	}
+}
+
+// TestRun runs a recorded list several times over other inputs: upload, copy, two dispatches, copy, readback.
+func TestRun(t *testing.T) {
+	d := openAny(t, Options{})
+	p := scalePipeline(t, d, 0.5)
+	const n = 1000
+	up, down := newBuffer(t, d, 4*n, Upload), newBuffer(t, d, 4*n, Readback)
+	a, b := newBuffer(t, d, 4*n, Local), newBuffer(t, d, 4*n, Local)
+	c := d.NewCommands()
+	defer c.Free()
+	groups := (n + 63) / 64
+	c.Timestamp()
+	c.Copy(a, 0, up, 0, 4*n)
+	c.CopyBarrier()
+	c.Dispatch(p, push(n, 3), groups, 1, 1, Binding{Buffer: a}, Binding{Buffer: b})
+	c.Barrier()
+	c.Dispatch(p, push(n, -1), groups, 1, 1, Binding{Buffer: b}, Binding{Buffer: a})
+	c.CopyBarrier()
+	c.Copy(down, 0, a, 0, 4*n)
+	c.CopyBarrier()
+	c.Timestamp()
+	if err := c.End(); err != nil {
+		t.Fatal(err)
+	}
+	for run := range 3 {
+		for i := range n {
+			copy(up.Bytes()[4*i:], floats(float32(i*run)))
+		}
+		if err := d.Run(c); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			got := math.Float32frombits(binary.LittleEndian.Uint32(down.Bytes()[4*i:]))
+			if want := -(float32(i*run)*3 + 0.5) + 0.5; got != want {
+				t.Fatalf("run %d, value %d: %v, want %v", run, i, got, want)
+			}
+		}
+	}
+	times, err := c.Times()
+	if err != nil || (d.Info().TimestampNanos > 0 && (len(times) != 1 || times[0] < 0)) {
+		t.Errorf("times %v, %v", times, err)
+	}
+}
+
+// TestTransfers moves more than the staging buffer holds through it, whether the host sees the memory or not.
+func TestTransfers(t *testing.T) {
+	d := openAny(t, Options{})
+	for _, kind := range []Kind{Local, Upload, Readback} {
+		b := newBuffer(t, d, 40<<20, kind)
+		in, out := make([]byte, b.Size()-4), make([]byte, b.Size()-4)
+		for i := range in {
+			in[i] = byte(i * 7 >> 3)
+		}
+		if err := b.Write(4, in); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Read(4, out); err != nil {
+			t.Fatal(err)
+		}
+		if string(in) != string(out) {
+			t.Errorf("kind %d: the bytes differ", kind)
+		}
+		if b.Bytes() != nil {
+			clear(out)
+			if err := b.staged(Readback, 4, out); err != nil || string(in) != string(out) {
+				t.Errorf("kind %d, staged: %v", kind, err)
+			}
+			in[0]++
+			if err := b.staged(Upload, 4, in); err != nil {
+				t.Error(err)
+			}
+			if err := b.staged(Readback, 4, out); err != nil || string(in) != string(out) {
+				t.Errorf("kind %d, staged up: %v", kind, err)
+			}
+		}
+	}
+}
+
+// TestMemory sees blocks shared, and freed with their last buffer.
+func TestMemory(t *testing.T) {
+	d := openAny(t, Options{})
+	used := d.MemoryUsed()
+	var all []*Buffer
+	for range 100 {
+		b, err := d.NewBuffer(100, Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	if got := d.MemoryUsed() - used; got != sharedBlock {
+		t.Errorf("100 small buffers take %d bytes", got)
+	}
+	for _, b := range all {
+		b.Free()
+	}
+	if d.MemoryUsed() != used {
+		t.Errorf("%d bytes are left", d.MemoryUsed()-used)
+	}
+	for _, n := range []int64{0, -1, d.Info().MaxAllocation + 1} {
+		if _, err := d.NewBuffer(n, Local); err == nil {
+			t.Errorf("allocated %d bytes", n)
+		}
+	}
+}
+
+// TestPipelineCache writes the cache at Close and reads it again.
+func TestPipelineCache(t *testing.T) {
+	openAny(t, Options{})
+	dir := t.TempDir()
+	for range 2 {
+		d, err := Open(Options{CacheDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scalePipeline(t, d, 1)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := os.Stat(d.cachePath()); err != nil || s.Size() == 0 {
+			t.Fatalf("%v, %v", s, err)
+		}
+	}
+}
+
+// TestCollector records, specialises and runs while the garbage collector does too, from several goroutines: what the
+// driver reads must be memory that stays.
+func TestCollector(t *testing.T) {
+	d := openAny(t, Options{})
+	stop := make(chan struct{})
+	var gc sync.WaitGroup
+	gc.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	})
+	var work sync.WaitGroup
+	for w := range 3 {
+		work.Go(func() {
+			for i := range 40 {
+				if err := scaleOnce(d, float32(w), float32(i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	close(stop)
+	gc.Wait()
+}
+
+// scaleOnce makes everything anew for one product.
+func scaleOnce(d *Device, bias, x float32) error {
+	p, err := d.NewPipeline(PipelineSpec{Name: "scale", Code: scaleShader, Bindings: 2, PushBytes: 8, Constants: []uint32{8, math.Float32bits(bias)}})
+	if err != nil {
+		return err
+	}
+	a, err := d.NewBuffer(4, Upload)
+	if err != nil {
+		return err
+	}
+	defer a.Free()
+	b, err := d.NewBuffer(4, Readback)
+	if err != nil {
+		return err
+	}
+	defer b.Free()
+	c := d.NewCommands()
+	defer c.Free()
+	c.Dispatch(p, push(1, 2), 1, 1, 1, Binding{Buffer: a}, Binding{Buffer: b})
+	c.CopyBarrier()
+	if err := c.End(); err != nil {
+		return err
+	}
+	copy(a.Bytes(), floats(x))
+	if err := d.Run(c); err != nil {
+		return err
+	}
+	if got := math.Float32frombits(binary.LittleEndian.Uint32(b.Bytes())); got != 2*x+bias {
+		return errors.New("wrong product")
+	}
+	return nil
+}
+
+func TestModes(t *testing.T) {
+	words := func(rte, preserve bool) int {
+		w, err := withModes(scaleShader, rte, preserve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 4 * len(w)
+	}
+	all := words(true, true)
+	if all != len(scaleShader) {
+		t.Errorf("%d bytes, the shader has %d", all, len(scaleShader))
+	}
+	const mode = 4 * (2 + 4) // a capability and an execution mode
+	if got := words(true, false); got != all-mode {
+		t.Errorf("without one mode: %d bytes of %d", got, all)
+	}
+	if got := words(false, false); got > all-2*mode-8 {
+		t.Errorf("without modes and extension: %d bytes of %d", got, all)
+	}
+	for _, bad := range [][]byte{nil, []byte("abcd"), make([]byte, 64), scaleShader[:22], append(append([]byte(nil), scaleShader[:20]...), 0, 0, 0, 0)} {
+		if _, err := withModes(bad, true, true); err == nil {
+			t.Errorf("accepted %d bytes", len(bad))
+		}
+	}
+}
