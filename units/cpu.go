@@ -121,23 +121,14 @@ type cpuVector struct {
 
 func (v *cpuVector) Len() int { return len(v.v) }
 
+func (v *cpuVector) owner() Device { return v.dev }
+
+func (v *cpuVector) values() []float32 { return v.v }
+
 func (d *cpuDevice) NewVector(name string, v []float32) (Vector, error) {
-	if i := notFinite(v); i >= 0 {
-		return nil, fmt.Errorf("loading %q: value %d is %v", name, i, v[i])
-	}
-	out := make([]float32, len(v))
-	for i, x := range v {
-		out[i] = flush(x)
+	out, err := vectorValues(name, v)
+	if err != nil {
+		return nil, err
 	}
 	return &cpuVector{d, out}, nil
-}
-
-// notFinite is the index of the first NaN or infinity, or -1.
-func notFinite(v []float32) int {
-	for i, x := range v {
-		if x-x != 0 {
-			return i
-		}
-	}
-	return -1
 }

@@ -22,13 +22,8 @@ type cpuCache struct {
 }
 
 func (d *cpuDevice) NewCache(spec CacheSpec) (Cache, error) {
-	for _, v := range []int{spec.Layers, spec.Slots, spec.Context, spec.KVHeads, spec.HeadDim} {
-		if v < 1 || v > 1<<24 {
-			return nil, fmt.Errorf("reserving the kv cache: %+v: every size must be at least 1", spec)
-		}
-	}
-	if spec.HeadDim > maxHeadDim {
-		return nil, fmt.Errorf("reserving the kv cache: head dimension %d, at most %d", spec.HeadDim, maxHeadDim)
+	if err := spec.validate(); err != nil {
+		return nil, err
 	}
 	c := &cpuCache{dev: d, spec: spec, hd: padded(spec.HeadDim, panelRows),
 		blocks: (spec.Context + blockPositions - 1) / blockPositions}
@@ -41,7 +36,21 @@ func (d *cpuDevice) NewCache(spec CacheSpec) (Cache, error) {
 // maxHeadDim bounds scratch memory; published models have at most 512.
 const maxHeadDim = 1024
 
+func (s CacheSpec) validate() error {
+	for _, v := range []int{s.Layers, s.Slots, s.Context, s.KVHeads, s.HeadDim} {
+		if v < 1 || v > 1<<24 {
+			return fmt.Errorf("reserving the kv cache: %+v: every size must be at least 1", s)
+		}
+	}
+	if s.HeadDim > maxHeadDim {
+		return fmt.Errorf("reserving the kv cache: head dimension %d, at most %d", s.HeadDim, maxHeadDim)
+	}
+	return nil
+}
+
 func (c *cpuCache) Spec() CacheSpec { return c.spec }
+
+func (c *cpuCache) owner() Device { return c.dev }
 
 func (c *cpuCache) Close() error {
 	c.data, c.exps = nil, nil

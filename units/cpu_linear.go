@@ -1,23 +1,14 @@
 package units
 
-import (
-	"fmt"
-	"sync/atomic"
-)
-
 // cpuLinear is a weight matrix in panels (see panelRows): for each panel of 16 output rows the first weight limb
 // [K/4][16][4], then the second if there is one. Rows beyond n are zero.
 type cpuLinear struct {
+	matrixRows
 	dev    *cpuDevice
-	name   string
-	n, k   int
-	mode   WeightMode
 	groups int     // of 4 inputs, padding included
 	packed []uint8 // data, then scale
 	data   []uint8
-	scale  []float32       // s[n], padded to whole panels
-	put    []atomic.Uint32 // a bit for each row
-	sealed atomic.Bool
+	scale  []float32 // s[n], padded to whole panels
 }
 
 func (d *cpuDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear, error) {
@@ -26,19 +17,15 @@ func (d *cpuDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear, e
 		return nil, err
 	}
 	l.hold(make([]uint8, size))
-	l.put = make([]atomic.Uint32, (n+31)/32)
 	return l, nil
 }
 
 // shapeLinear is a matrix without its packed bytes, and how many there are.
 func (d *cpuDevice) shapeLinear(name string, n, k int, mode WeightMode) (*cpuLinear, int, error) {
-	if n < 1 || k < 1 || k > maxK {
-		return nil, 0, fmt.Errorf("reserving %q: shape %d x %d, want at least 1 row and 1 to %d columns", name, n, k, maxK)
+	l := &cpuLinear{dev: d, groups: padded(k, padK) / groupK}
+	if err := l.init(name, n, k, mode); err != nil {
+		return nil, 0, err
 	}
-	if mode > Int8x2 {
-		return nil, 0, fmt.Errorf("reserving %q: unknown weight format %d", name, mode)
-	}
-	l := &cpuLinear{dev: d, name: name, n: n, k: k, mode: mode, groups: padded(k, padK) / groupK}
 	return l, l.panelCount() * (mode.Limbs()*l.panelBytes() + 4*panelRows), nil
 }
 
@@ -48,7 +35,7 @@ func (l *cpuLinear) hold(packed []uint8) {
 	l.packed, l.data, l.scale = packed, packed[:size:size], floats32(packed[size:])
 }
 
-func (l *cpuLinear) Shape() (n, k int) { return l.n, l.k }
+func (l *cpuLinear) owner() Device { return l.dev }
 
 func (l *cpuLinear) Bytes() int64 { return int64(len(l.packed)) }
 
@@ -64,70 +51,23 @@ func (l *cpuLinear) panel(p, b int) []uint8 {
 	return l.data[at : at+size : at+size]
 }
 
-// weightsPerTask is how much of a matrix one worker quantises at a time.
-const weightsPerTask = 1 << 16
-
 func (l *cpuLinear) PutRows(first int, rows []float32) error {
-	count := len(rows) / l.k
-	if l.sealed.Load() {
-		return fmt.Errorf("loading %q: the matrix is finished", l.name)
+	count, err := l.check(first, rows)
+	if err != nil {
+		return err
 	}
-	if first < 0 || first+count > l.n || count*l.k != len(rows) {
-		return fmt.Errorf("loading %q: %d values at row %d do not fit %d x %d", l.name, len(rows), first, l.n, l.k)
-	}
-	perTask := max(1, weightsPerTask/l.k)
-	tasks := (count + perTask - 1) / perTask
-	bad := make([]int, tasks) // first bad row of each task, counted from 1
-	l.dev.pool.run(newJob(), tasks, func(_, task int) {
-		limbs := [2][]uint32{make([]uint32, l.groups), make([]uint32, l.groups)}
-		for r := task * perTask; r < min(count, (task+1)*perTask); r++ {
-			if !l.putRow(first+r, rows[r*l.k:(r+1)*l.k], &limbs) {
-				bad[task] = first + r + 1
-				return
+	return l.quantise(l.dev.pool, l.dev.kern, first, count, l.groups, rows, func(n int, scale float32, limbs [][]uint32) {
+		l.scale[n] = scale
+		for b, words := range limbs {
+			panel := words32(l.panel(n/panelRows, b))
+			for g, w := range words {
+				panel[g*panelRows+n%panelRows] = w ^ 0x80808080
 			}
 		}
 	})
-	for _, r := range bad {
-		if r > 0 {
-			return fmt.Errorf("loading %q: row %d has a value that is not finite", l.name, r-1)
-		}
-	}
-	return nil
 }
 
-// putRow quantises one output row (section 3) by way of limb rows of scratch; false if a value is not finite. The clamp
-// of section 3 has nothing to do: w * inv exceeds the range by two roundings at most, which RNE takes back.
-func (l *cpuLinear) putRow(n int, row []float32, limbs *[2][]uint32) bool {
-	top := l.dev.kern.absMax(row)
-	if top >= infBits {
-		return false
-	}
-	s, inv := weightScale(top, l.mode)
-	l.scale[n] = s
-	// A value of 8 bits is its own low limb.
-	l.dev.kern.split2(int8s(limbs[0]), int8s(limbs[1]), row, inv)
-	for b, words := range limbs[2-l.mode.Limbs():] {
-		panel := words32(l.panel(n/panelRows, b))
-		for g, w := range words {
-			panel[g*panelRows+n%panelRows] = w ^ 0x80808080
-		}
-	}
-	l.put[n/32].Or(1 << (n % 32))
-	return true
-}
-
-func (l *cpuLinear) Finish() error {
-	if l.sealed.Load() {
-		return nil
-	}
-	for n := range l.n {
-		if l.put[n/32].Load()>>(n%32)&1 == 0 {
-			return fmt.Errorf("finishing %q: row %d was not loaded", l.name, n)
-		}
-	}
-	l.sealed.Store(true)
-	return nil
-}
+func (l *cpuLinear) Finish() error { return l.seal() }
 
 // linearGroup is a run of linear operations on one input: one dispatch.
 type linearGroup struct {
@@ -198,11 +138,4 @@ func (l *cpuLinear) panels(kern *kernels, x *limbBuffer, tiles []tile, out, bias
 			}
 		}
 	}
-}
-
-func vectorOf(v Vector) []float32 {
-	if v == nil {
-		return nil
-	}
-	return v.(*cpuVector).v
 }

@@ -144,7 +144,7 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 		return errors.New("running a program: it is running already")
 	}
 	defer e.busy.Store(false)
-	if err := e.checkRows(rows, in, out); err != nil {
+	if err := e.prog.checkRows(rows, in, out); err != nil {
 		return fmt.Errorf("running a program: %w", err)
 	}
 	st := e.st
@@ -166,67 +166,10 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 	for r := range rows {
 		y := st.f32[e.prog.Out][r*width : (r+1)*width]
 		if st.kern.absMax(y) >= infBits {
-			op := e.lastWriter()
+			op := e.prog.lastWriter()
 			return fmt.Errorf("running a program: %w", &OpError{op.Kind, op.Layer, r, errNotFinite})
 		}
 		copy(out[r*width:], y)
 	}
 	return nil
-}
-
-// lastWriter is the operation that wrote Out; the zero Op if it is In untouched.
-func (e *cpuExecutable) lastWriter() Op {
-	for i := len(e.prog.Ops) - 1; i >= 0; i-- {
-		if e.prog.Ops[i].Kind != OpStoreKV && e.prog.Ops[i].Dst == e.prog.Out {
-			return e.prog.Ops[i]
-		}
-	}
-	return Op{}
-}
-
-// checkRows holds the arguments of Run against the program and its cache.
-func (e *cpuExecutable) checkRows(rows []Row, in, out []float32) error {
-	if len(rows) == 0 {
-		return errors.New("no rows")
-	}
-	if w := e.prog.Bufs[e.prog.In].Width; len(in) != len(rows)*w {
-		return fmt.Errorf("in has %d values, want %d rows of %d", len(in), len(rows), w)
-	}
-	if w := e.prog.Bufs[e.prog.Out].Width; len(out) != len(rows)*w {
-		return fmt.Errorf("out has %d values, want %d rows of %d", len(out), len(rows), w)
-	}
-	slots, context := 0, e.positions()
-	if e.st.cache != nil {
-		slots = e.st.cache.spec.Slots
-	}
-	next := map[int]int{}
-	for i, r := range rows {
-		if slots > 0 && (r.Slot < 0 || r.Slot >= slots) {
-			return fmt.Errorf("row %d: slot %d, the cache has %d", i, r.Slot, slots)
-		}
-		if context > 0 && (r.Pos < 0 || r.Pos >= context) {
-			return fmt.Errorf("row %d: position %d outside the context of %d", i, r.Pos, context)
-		}
-		if want, ok := next[r.Slot]; slots > 0 && ok && r.Pos != want {
-			return fmt.Errorf("row %d: position %d of slot %d, want %d", i, r.Pos, r.Slot, want)
-		}
-		next[r.Slot] = r.Pos + 1
-	}
-	return nil
-}
-
-// positions is the number of positions the cache and the rotary tables have; 0 if the program uses neither.
-func (e *cpuExecutable) positions() int {
-	n := 0
-	if e.st.cache != nil {
-		n = e.st.cache.spec.Context
-	}
-	for i := range e.prog.Ops {
-		if op := &e.prog.Ops[i]; op.Kind == OpRope {
-			if p := op.Cos.Len() / (op.RotaryDim / 2); n == 0 || p < n {
-				n = p
-			}
-		}
-	}
-	return n
 }

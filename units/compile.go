@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// checker validates a program against the device (cpu.Compile).
+// checker validates a program against the device that is to run it.
 type checker struct {
-	dev     *cpuDevice
+	dev     Device
 	p       *Program
 	written []bool
 	routes  []int // per buffer: the number of experts, if OpRoute wrote it last
@@ -27,7 +27,7 @@ func (c *checker) check() error {
 	}
 	c.written[c.p.In] = true
 	if c.p.Cache != nil {
-		if k, ok := c.p.Cache.(*cpuCache); !ok || k.dev != c.dev {
+		if k, ok := c.p.Cache.(cacheHandle); !ok || k.owner() != c.dev {
 			return errors.New("the cache belongs to another device")
 		}
 	}
@@ -72,12 +72,12 @@ func (c *checker) read(what string, b Buf, kind BufKind, want int) (int, error) 
 }
 
 func (c *checker) vector(what string, v Vector, n int) error {
-	h, ok := v.(*cpuVector)
-	if !ok || h.dev != c.dev {
+	h, ok := v.(vectorHandle)
+	if !ok || h.owner() != c.dev {
 		return fmt.Errorf("%s: missing, or of another device", what)
 	}
-	if n > 0 && len(h.v) != n {
-		return fmt.Errorf("%s: %d values, want %d", what, len(h.v), n)
+	if n > 0 && h.Len() != n {
+		return fmt.Errorf("%s: %d values, want %d", what, h.Len(), n)
 	}
 	return nil
 }
@@ -141,31 +141,32 @@ func (c *checker) norm(op *Op) error {
 }
 
 // matrix checks a handle.
-func (c *checker) matrix(w Linear) (*cpuLinear, error) {
-	l, ok := w.(*cpuLinear)
-	if !ok || l.dev != c.dev {
-		return nil, errors.New("linear: missing, or of another device")
+func (c *checker) matrix(w Linear) (l linearHandle, n, k int, err error) {
+	l, ok := w.(linearHandle)
+	if !ok || l.owner() != c.dev {
+		return nil, 0, 0, errors.New("linear: missing, or of another device")
 	}
-	if !l.sealed.Load() {
-		return nil, fmt.Errorf("linear %q is not finished", l.name)
+	if !l.finished() {
+		return nil, 0, 0, fmt.Errorf("linear %q is not finished", l.label())
 	}
-	return l, nil
+	n, k = l.Shape()
+	return l, n, k, nil
 }
 
 func (c *checker) linear(op *Op) error {
-	l, err := c.matrix(op.Linear)
+	l, n, k, err := c.matrix(op.Linear)
 	if err != nil {
 		return err
 	}
-	if _, err := c.read("a", op.A, Limbs, l.k); err != nil {
-		return fmt.Errorf("linear %q: %w", l.name, err)
+	if _, err := c.read("a", op.A, Limbs, k); err != nil {
+		return fmt.Errorf("linear %q: %w", l.label(), err)
 	}
 	if op.Bias != nil {
-		if err := c.vector("bias", op.Bias, l.n); err != nil {
-			return fmt.Errorf("linear %q: %w", l.name, err)
+		if err := c.vector("bias", op.Bias, n); err != nil {
+			return fmt.Errorf("linear %q: %w", l.label(), err)
 		}
 	}
-	_, err = c.buf("dst", op.Dst, F32, l.n)
+	_, err = c.buf("dst", op.Dst, F32, n)
 	return err
 }
 

@@ -50,8 +50,8 @@ func (c *checker) experts(op *Op) error {
 		return errors.New("dst: the route cannot be overwritten")
 	}
 	inter := 0
-	if g, ok := op.Experts[0].Gate.(*cpuLinear); ok {
-		inter = g.n
+	if g, ok := op.Experts[0].Gate.(linearHandle); ok {
+		inter, _ = g.Shape()
 	}
 	for i, e := range op.Experts {
 		for _, m := range []struct {
@@ -59,9 +59,9 @@ func (c *checker) experts(op *Op) error {
 			l    Linear
 			n, k int
 		}{{"gate", e.Gate, inter, k}, {"up", e.Up, inter, k}, {"down", e.Down, width, inter}} {
-			l, err := c.matrix(m.l)
-			if err == nil && (l.n != m.n || l.k != m.k) {
-				err = fmt.Errorf("linear %q is %d x %d, want %d x %d", l.name, l.n, l.k, m.n, m.k)
+			l, n, k, err := c.matrix(m.l)
+			if err == nil && (n != m.n || k != m.k) {
+				err = fmt.Errorf("linear %q is %d x %d, want %d x %d", l.label(), n, k, m.n, m.k)
 			}
 			if err != nil {
 				return fmt.Errorf("expert %d, %s: %w", i, m.name, err)
