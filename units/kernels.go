@@ -92,7 +92,7 @@ type kernels struct {
 func kernelSets() []*kernels { return append(archKernels(), &genericKernels) }
 
 // kernelNames are the accepted values of the environment variable DCHAIN_CPU.
-var kernelNames = []string{"generic", "avx2", "avxvnni", "avx512vnni"}
+var kernelNames = []string{"generic", "avx2", "avxvnni", "avx512vnni", "neon", "sdot"}
 
 // selectKernels picks the table by name, or the best one for the empty name.
 func selectKernels(name string) (*kernels, error) {
