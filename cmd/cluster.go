@@ -172,7 +172,7 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 		p := c.app.ui.progress("loading")
 		defer p.end()
 		var err error
-		weights, err = stage.Load(loading, c.model, c.device, stage.LoadOptions{Range: own, Readout: true, Mode: c.req.mode, Context: c.positions, Progress: p.of})
+		weights, err = c.loadHere(loading, own, p.of)
 		return err
 	})
 	if len(peers) > 0 {
@@ -187,6 +187,22 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 		c.onClose(func() { c.ring.Close() })
 	}
 	return weights, err
+}
+
+// loadHere loads layers, and what a head needs, into this process until the cluster is closed.
+func (c *cluster) loadHere(ctx context.Context, layers plan.Range, progress func(n, total int64)) (*stage.Weights, error) {
+	cache, err := c.app.packedFolder(c.req.cache)
+	if err != nil {
+		return nil, err
+	}
+	w, err := stage.Load(ctx, c.model, c.device, stage.LoadOptions{
+		Range: layers, Readout: true, Mode: c.req.mode, Context: c.positions, Progress: progress, Cache: cache,
+		Note: func(text string) { c.app.ui.note("%s", text) },
+	})
+	if err == nil {
+		c.onClose(func() { w.Close() })
+	}
+	return w, err
 }
 
 // assemble puts the head before its stages.

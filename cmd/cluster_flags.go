@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dchain/plan"
 	"dchain/stage"
@@ -27,6 +28,7 @@ type clusterFlags struct {
 	threads int
 	chunk   int
 	audit   int
+	cache   bool
 }
 
 func (f *clusterFlags) register(c *cobra.Command) {
@@ -47,7 +49,13 @@ func (f *clusterFlags) registerShared(c *cobra.Command) {
 	fl.StringVar(&f.route, "route", "auto", "how activations pass: ring (stage to stage), star (through the head), auto")
 	fl.IntVar(&f.chunk, "prefill-chunk", stage.DefaultChunk, "prompt positions that travel together")
 	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
+	registerCache(fl, &f.cache)
 	f.trustFlags.register(c)
+}
+
+// registerCache adds the flag of every command that loads weights.
+func registerCache(fl *pflag.FlagSet, cache *bool) {
+	fl.BoolVar(cache, "cache", false, "keep the weights as this machine works on them, in dchain/packed of HF_HOME, for the next start")
 }
 
 // trustFlags say who this head is and which stages it trusts.

@@ -245,7 +245,7 @@ func (c *cluster) unsplit(ctx context.Context) (stage.Run, error) {
 	if err := checkMemory(c.need(clusterNeeds{}), all.Len(), true); err != nil {
 		return run, fmt.Errorf("loading the unsplit model: %w", err)
 	}
-	w, err := stage.Load(ctx, c.model, c.device, stage.LoadOptions{Range: all, Readout: true, Mode: c.req.mode, Context: c.positions})
+	w, err := c.loadHere(ctx, all, nil)
 	if err != nil {
 		return run, fmt.Errorf("loading the unsplit model: %w", err)
 	}

@@ -30,6 +30,14 @@ func (a *app) inspectOptions() inspect.Options {
 	}
 }
 
+// packedFolder is where --cache keeps weights, "" without it.
+func (a *app) packedFolder(cache bool) (string, error) {
+	if !cache {
+		return "", nil
+	}
+	return inspect.PackedFolder(a.inspectOptions())
+}
+
 // loadTokenizer reads a model's tokenizer. A model without one is a fs.ErrNotExist.
 func loadTokenizer(ctx context.Context, src inspect.Source) (*inspect.Tokenizer, error) {
 	tokenizer, err := src.ReadFile(ctx, "tokenizer.json")

@@ -33,6 +33,7 @@ type serveFlags struct {
 	weights        string
 	watch          bool
 	audit          int
+	cache          bool
 	untilEOF       bool
 	gated          string
 }
@@ -66,6 +67,7 @@ use the stage. There is no mode without.`,
 	s.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
 	s.BoolVar(&f.watch, "watch", false, "print the text the heads generate")
 	s.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
+	registerCache(s, &f.cache)
 	s.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
 	s.MarkHidden("until-eof")
 	s.StringVar(&f.gated, "gated-kernels", "", "kernels that the parent process has gated, and knows the speed of")
@@ -77,6 +79,9 @@ use the stage. There is no mode without.`,
 func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	opts, layers, err := f.check()
 	if err != nil {
+		return err
+	}
+	if opts.Cache, err = a.packedFolder(f.cache); err != nil {
 		return err
 	}
 	if f.untilEOF {

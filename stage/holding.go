@@ -44,7 +44,7 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 		s.mu.Lock()
 		s.held = nil
 		s.mu.Unlock()
-		held.engine.Close()
+		held.close()
 	}
 	model, err := s.model(ctx, a)
 	if err != nil {
@@ -93,16 +93,19 @@ func (s *Server) load(ctx context.Context, m *inspect.Model, rng plan.Range, pos
 	if m.Spec.MaxPos > 0 {
 		positions = min(positions, m.Spec.MaxPos)
 	}
-	w, err := Load(ctx, m, s.opts.Device, LoadOptions{Range: rng, Mode: s.opts.Mode, Context: positions, Progress: s.opts.Progress})
+	w, err := Load(ctx, m, s.opts.Device, LoadOptions{
+		Range: rng, Mode: s.opts.Mode, Context: positions, Progress: s.opts.Progress, Cache: s.opts.Cache, Note: s.opts.Event,
+	})
 	if err != nil {
 		return nil, err
 	}
 	engine, err := NewEngine(w, EngineOptions{Context: positions, Sessions: s.opts.Sessions})
 	if err != nil {
+		w.Close()
 		return nil, err
 	}
 	return &holding{
-		model: m, name: m.Source.ID(), fingerprint: m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion), rng: rng, engine: engine,
+		model: m, name: m.Source.ID(), fingerprint: m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion), rng: rng, weights: w, engine: engine,
 		bytesRead: m.Source.Stats().Bytes - before, loadTime: time.Since(start),
 	}, nil
 }

@@ -2,7 +2,10 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +23,7 @@ type Weights struct {
 	Mode  units.WeightMode
 	Bytes int64 // device memory of the linear weights
 
+	packed    *packedFile // that the matrices lie in, or nil
 	dev       units.Device
 	context   int
 	layers    []layerWeights
@@ -37,6 +41,11 @@ type LoadOptions struct {
 	Mode    units.WeightMode
 	Context int // positions the rotary tables cover
 	Workers int // concurrent readers; 0 = 2
+	// Cache is a folder where the matrices are kept between processes, as the device works on them; "" is none. What is
+	// kept there for the same model, part, format and device is used instead of the model's own files. Weights do not
+	// depend on it: a file that is damaged, or that cannot be written, is reported to Note and the model is read.
+	Cache string
+	Note  func(text string) // of the cache; may be nil
 	// Progress, which may be nil, is called with tensor bytes read since the last call, and the total.
 	Progress func(n, total int64)
 }
@@ -47,27 +56,101 @@ func Load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 	if opts.Range.Len() > 0 && (opts.Range.First < 0 || opts.Range.Last >= m.Spec.Layers) {
 		return nil, fmt.Errorf("loading layers %v: the model has layers 0-%d", opts.Range, m.Spec.Layers-1)
 	}
-	tensors, err := m.StageTensors(opts.Range.First, opts.Range.Last, false, opts.Readout)
-	if err != nil {
+	if opts.Workers <= 0 {
+		opts.Workers = 2
+	}
+	if opts.Cache == "" {
+		w, _, err := load(ctx, m, dev, opts, nil)
+		return w, err
+	}
+	note := func(format string, args ...any) {
+		if opts.Note != nil {
+			opts.Note(fmt.Sprintf(format, args...))
+		}
+	}
+	packer, ok := dev.(units.Packer)
+	if !ok {
+		note("no packed weights are kept: %s has no packed form", dev.Name())
+		w, _, err := load(ctx, m, dev, opts, nil)
+		return w, err
+	}
+	return loadPacked(ctx, m, packer, opts, note)
+}
+
+// loadPacked takes the matrices from the cache, or else keeps them there.
+func loadPacked(ctx context.Context, m *inspect.Model, dev units.Packer, opts LoadOptions, note func(string, ...any)) (*Weights, error) {
+	key := packedKey(m, dev.Packing(), &opts)
+	path := packedPath(m, key, &opts)
+	packed, err := openPacked(ctx, path, key, opts.Workers)
+	if err == nil {
+		var w *Weights
+		if w, _, err = load(ctx, m, dev, opts, packed); err == nil {
+			return w, nil
+		}
+		packed.close()
+	}
+	var unusable *packedError
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case !errors.As(err, &unusable):
 		return nil, err
+	case !errors.Is(err, fs.ErrNotExist):
+		note("%v; the model is read and the file written anew", err)
 	}
-	if opts.Readout { // the head's embedding itself is read row by row
-		tensors = append(tensors, m.Tensors(inspect.RoleEmbedProj, 0)...)
-		tensors = append(tensors, m.Tensors(inspect.RoleEmbedNorm, 0)...)
+	w, parts, err := load(ctx, m, dev, opts, nil)
+	if err != nil || len(parts) == 0 {
+		return w, err
 	}
-	if err := m.Source.Fetch(ctx, inspect.CoalesceRanges(tensors, inspect.FetchGap), nil); err != nil {
-		return nil, err
+	note("keeping %s of packed weights in %s", plan.Bytes(packedSize(parts)), path)
+	if err := writePacked(ctx, path, key, m.Source.ID(), dev, parts); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		note("packed weights are not kept, the next start reads the model again: %v", err)
 	}
-	l := &loader{model: m, dev: dev, mode: opts.Mode, w: &Weights{
-		Model: m, Range: opts.Range, Mode: opts.Mode, dev: dev, context: opts.Context,
+	return w, nil
+}
+
+// Close unmaps what the weights lie in. Nothing that was compiled from them may run afterwards.
+func (w *Weights) Close() error {
+	if w.packed == nil {
+		return nil
+	}
+	return w.packed.close()
+}
+
+// load fills the weights, with matrices from packed or, where that is nil, from the model; these it returns as parts too.
+func load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOptions, packed *packedFile) (*Weights, []matrixPart, error) {
+	l := &loader{model: m, dev: dev, opts: opts, w: &Weights{
+		Model: m, Range: opts.Range, Mode: opts.Mode, packed: packed, dev: dev, context: opts.Context,
 	}}
-	if err := l.declare(ctx, opts); err != nil {
-		return nil, err
+	if err := l.fetch(ctx); err != nil {
+		return nil, nil, err
 	}
-	if err := l.stream(ctx, opts); err != nil {
-		return nil, err
+	if err := l.declare(ctx); err != nil {
+		return nil, nil, err
 	}
-	return l.w, nil
+	if err := l.stream(ctx); err != nil {
+		return nil, nil, err
+	}
+	return l.w, l.parts, nil
+}
+
+// fetch makes what is going to be read available, in few requests.
+func (l *loader) fetch(ctx context.Context) error {
+	tensors, err := l.model.StageTensors(l.opts.Range.First, l.opts.Range.Last, false, l.opts.Readout)
+	if err != nil {
+		return err
+	}
+	if l.opts.Readout { // the head's embedding itself is read row by row
+		tensors = append(tensors, l.model.Tensors(inspect.RoleEmbedProj, 0)...)
+		tensors = append(tensors, l.model.Tensors(inspect.RoleEmbedNorm, 0)...)
+	}
+	if l.w.packed != nil { // the matrices are here
+		tensors = slices.DeleteFunc(tensors, func(t inspect.Tensor) bool { return len(t.Shape) > 1 })
+	}
+	return l.model.Source.Fetch(ctx, inspect.CoalesceRanges(tensors, inspect.FetchGap), nil)
 }
 
 // blockElems is the size of one read: 1 MiB of float32 a worker.
@@ -76,8 +159,8 @@ const blockElems = 1 << 18
 // loader collects what has to be read (declare), then reads it with several workers (stream).
 type loader struct {
 	model  *inspect.Model
-	dev    units.Device
-	mode   units.WeightMode
+	dev    units.Device // a units.Packer where the weights lie in a packed file
+	opts   LoadOptions
 	w      *Weights
 	parts  []matrixPart
 	ropes  map[*inspect.RopeSpec]ropeTables
@@ -90,13 +173,14 @@ type matrixPart struct {
 	linear units.Linear
 	rows   []inspect.Rows // of the tensor, in the order of the linear; leading dimensions count as rows
 	n, k   int
+	mode   units.WeightMode
 	// transposed: output rows are columns of the tensor, [k][tensorN] (GPT-2's Conv1D).
 	transposed bool
 	tensorN    int
 }
 
-func (l *loader) declare(ctx context.Context, opts LoadOptions) error {
-	s := &l.model.Spec
+func (l *loader) declare(ctx context.Context) error {
+	s, opts := &l.model.Spec, &l.opts
 	l.ropes = make(map[*inspect.RopeSpec]ropeTables)
 	if slopes := s.ALiBiSlopes(); slopes != nil && opts.Range.Len() > 0 {
 		var err error
@@ -153,27 +237,23 @@ func (l *loader) floats(ctx context.Context, name string, width int) ([]float32,
 }
 
 // stream reads all parts in blocks of rows and hands them to the device, several blocks at a time.
-func (l *loader) stream(ctx context.Context, opts LoadOptions) error {
+func (l *loader) stream(ctx context.Context) error {
 	var total int64
 	for _, p := range l.parts {
 		total += int64(p.n) * int64(p.k)
 	}
 	var mu sync.Mutex
 	report := func(elems int) {
-		if opts.Progress != nil {
+		if l.opts.Progress != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			opts.Progress(int64(elems), total)
+			l.opts.Progress(int64(elems), total)
 		}
-	}
-	workers := opts.Workers
-	if workers <= 0 {
-		workers = 2
 	}
 	blocks := l.blocks()
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
-	for range workers {
+	for range l.opts.Workers {
 		g.Go(func() error {
 			var buf []float32
 			for {

@@ -142,17 +142,34 @@ func (l *loader) matrix(role inspect.Role, t inspect.Tensor, rows []inspect.Rows
 	for _, r := range rows {
 		n += r.N
 	}
-	mode := l.mode
+	p := matrixPart{tensor: t, rows: rows, n: n, k: k, mode: l.opts.Mode, tensorN: total,
+		transposed: s.WeightLayout == "in_out" && role != inspect.RoleLMHead}
 	if role == inspect.RoleRouter {
-		mode = units.Int8x2
+		p.mode = units.Int8x2
 	}
-	lin, err := l.dev.NewLinear(t.Name, n, k, mode)
+	var err error
+	if l.w.packed != nil {
+		p.linear, err = l.unpack(&p)
+	} else if p.linear, err = l.dev.NewLinear(t.Name, n, k, p.mode); err == nil {
+		l.parts = append(l.parts, p)
+	}
 	if err != nil {
 		return nil, err
 	}
-	l.w.Bytes += lin.Bytes()
-	transposed := s.WeightLayout == "in_out" && role != inspect.RoleLMHead
-	l.parts = append(l.parts, matrixPart{tensor: t, linear: lin, rows: rows, n: n, k: k, transposed: transposed, tensorN: total})
+	l.w.Bytes += p.linear.Bytes()
+	return p.linear, nil
+}
+
+// unpack opens the matrix where it lies in the packed file.
+func (l *loader) unpack(p *matrixPart) (units.Linear, error) {
+	b, err := l.w.packed.take(p.String())
+	if err != nil {
+		return nil, err
+	}
+	lin, err := l.dev.(units.Packer).OpenLinear(p.tensor.Name, p.n, p.k, p.mode, b)
+	if err != nil {
+		return nil, l.w.packed.fail(err)
+	}
 	return lin, nil
 }
 

@@ -26,8 +26,9 @@ type ServerOptions struct {
 	Model    *inspect.Model
 	Range    plan.Range
 	Mode     units.WeightMode
-	Context  int // positions per session, the most an assignment may ask for
-	Sessions int // sessions at once, over all heads
+	Context  int    // positions per session, the most an assignment may ask for
+	Sessions int    // sessions at once, over all heads
+	Cache    string // LoadOptions.Cache
 	// Load progress and events; all may be nil. They must not block.
 	Progress func(n, total int64)
 	Watch    func(t transport.Token)
@@ -55,9 +56,16 @@ type holding struct {
 	name        string
 	fingerprint [32]byte
 	rng         plan.Range
+	weights     *Weights
 	engine      *Engine
 	bytesRead   int64
 	loadTime    time.Duration
+}
+
+// close ends the engine and frees what it ran on.
+func (h *holding) close() {
+	h.engine.Close()
+	h.weights.Close()
 }
 
 // NewServer listens, and loads the layers when they are fixed. Run serves.
@@ -78,7 +86,7 @@ func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
 	var err error
 	if s.listener, err = transport.Listen(listen); err != nil {
 		if s.held != nil {
-			s.held.engine.Close()
+			s.held.close()
 		}
 		return nil, err
 	}
@@ -101,7 +109,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.held = nil
 		s.mu.Unlock()
 		if held != nil {
-			held.engine.Close()
+			held.close()
 		}
 	}()
 	for {
