@@ -1,0 +1,6 @@
+// The first failure of a step: the lowest operation << 16 | row of those that failed. A shader defines STATUS as the
+// binding before it includes this file.
+
+layout(std430, set = 0, binding = STATUS) buffer Status { uint firstFailure; };
+
+void fail(uint op, uint row) { atomicMin(firstFailure, op << 16 | row); }

@@ -1,0 +1,232 @@
+package units
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"dchain/luts"
+	"dchain/shaders"
+	"dchain/units/vk"
+)
+
+// VulkanTier is the kind of unit that a Vulkan device multiplies with.
+type VulkanTier string
+
+const (
+	VulkanDP4A VulkanTier = "dp4a" // integer dot products of four int8
+	VulkanLUT  VulkanTier = "lut"  // products from the committed table
+)
+
+// VulkanTiers lists the tiers that a device has, best first.
+func VulkanTiers(info *vk.DeviceInfo) []VulkanTier {
+	var tiers []VulkanTier
+	if info.DotProduct {
+		tiers = append(tiers, VulkanDP4A)
+	}
+	return append(tiers, VulkanLUT)
+}
+
+// VulkanOptions configures a Vulkan device; the zero value is the default.
+type VulkanOptions struct {
+	// Device is the index of vk.List.
+	Device int
+	// Tier is the kind of unit; "" is the best that the device has.
+	Tier VulkanTier
+	// AuditEvery recomputes one operation of every AuditEvery-th Run with the plain reference and compares; 0 is never.
+	AuditEvery int
+	// Threads is the number of cores that quantise weights; 0 is as for the CPU device.
+	Threads int
+	// CacheDir is where compiled pipelines are kept; "" is a folder of the user's cache, "-" nowhere.
+	CacheDir string
+}
+
+// vulkanDevice keeps weights, caches and activations on a Vulkan device and executes programs as recorded command
+// buffers.
+type vulkanDevice struct {
+	vk         *vk.Device
+	info       *vk.DeviceInfo
+	tier       VulkanTier
+	auditEvery int
+	kern       *kernels // quantises weights
+	pool       *pool
+	tables     *vk.Buffer // luts, in the order of numerics.glsl
+	products   *vk.Buffer // luts.MulBin; nil but for the tier LUT
+	compiled   atomic.Uint64
+	closed     atomic.Bool
+
+	mu        sync.Mutex
+	pipelines map[string]*vk.Pipeline
+	buffers   []*vk.Buffer // everything to free with the device
+	runs      []*vulkanExecutable
+}
+
+// NewVulkan opens a Vulkan device. Without a library, a driver or such a device the error wraps vk.ErrUnavailable.
+func NewVulkan(o VulkanOptions) (Device, error) {
+	kern, err := selectKernels("")
+	if err != nil {
+		return nil, err
+	}
+	cpu := CPUOptions{Threads: o.Threads, AuditEvery: o.AuditEvery}
+	if err := cpu.validate(); err != nil {
+		return nil, err
+	}
+	if o.CacheDir == "" {
+		if dir, err := os.UserCacheDir(); err == nil {
+			o.CacheDir = filepath.Join(dir, "dchain", "vulkan")
+		}
+	} else if o.CacheDir == "-" {
+		o.CacheDir = ""
+	}
+	dev, err := vk.Open(vk.Options{Device: o.Device, CacheDir: o.CacheDir})
+	if err != nil {
+		return nil, err
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = DefaultThreads()
+	}
+	d := &vulkanDevice{vk: dev, info: dev.Info(), tier: o.Tier, auditEvery: o.AuditEvery, kern: kern, pool: newPool(threads),
+		pipelines: map[string]*vk.Pipeline{}}
+	if err := d.start(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("opening %s: %w", d.info.Name, err)
+	}
+	return d, nil
+}
+
+// start checks the device's limits and uploads the tables.
+func (d *vulkanDevice) start() error {
+	tiers := VulkanTiers(d.info)
+	if d.tier == "" {
+		d.tier = tiers[0]
+	}
+	switch {
+	case !slices.Contains(tiers, d.tier):
+		return fmt.Errorf("it has no units of tier %q, it has %v: %w", d.tier, tiers, vk.ErrUnavailable)
+	case !d.info.SubgroupArithmetic:
+		return fmt.Errorf("it has no reductions over subgroups: %w", vk.ErrUnavailable)
+	case d.info.MaxShared < 32<<10 || d.info.MaxInvocations < 256:
+		return fmt.Errorf("workgroups of %d invocations with %d bytes, want 256 with 32,768: %w", d.info.MaxInvocations, d.info.MaxShared, vk.ErrUnavailable)
+	}
+	var err error
+	if d.tables, err = d.upload(slices.Concat(luts.Exp2Bin, luts.RecipBin, luts.RsqrtBin, luts.GaussBin)); err != nil {
+		return err
+	}
+	if d.tier == VulkanLUT {
+		d.products, err = d.upload(luts.MulBin)
+	}
+	return err
+}
+
+func (d *vulkanDevice) Name() string { return fmt.Sprintf("vulkan (%s, %s)", d.info.Name, d.tier) }
+
+func (d *vulkanDevice) Close() error {
+	if d.closed.Swap(true) {
+		return errors.New("closing a Vulkan device: closed already")
+	}
+	for _, e := range d.runs {
+		e.drop()
+	}
+	for _, b := range d.buffers {
+		b.Free()
+	}
+	d.pool.close()
+	return d.vk.Close()
+}
+
+// buffer allocates memory that lives as long as the device, or until free.
+func (d *vulkanDevice) buffer(bytes int64, kind vk.Kind) (*vk.Buffer, error) {
+	b, err := d.vk.NewBuffer(bytes, kind)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.buffers = append(d.buffers, b)
+	return b, nil
+}
+
+// free releases a buffer before the device is closed.
+func (d *vulkanDevice) free(b *vk.Buffer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.Index(d.buffers, b); i >= 0 {
+		d.buffers = slices.Delete(d.buffers, i, i+1)
+		b.Free()
+	}
+}
+
+// upload is a local buffer with the given contents.
+func (d *vulkanDevice) upload(contents []byte) (*vk.Buffer, error) {
+	b, err := d.buffer(int64(len(contents)), vk.Local)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.Write(0, contents)
+}
+
+// vulkanVector is a parameter on the device, and on the host for audits.
+type vulkanVector struct {
+	dev *vulkanDevice
+	v   []float32
+	buf *vk.Buffer
+}
+
+func (v *vulkanVector) Len() int { return len(v.v) }
+
+func (v *vulkanVector) owner() Device { return v.dev }
+
+func (v *vulkanVector) values() []float32 { return v.v }
+
+func (d *vulkanDevice) NewVector(name string, v []float32) (Vector, error) {
+	out, err := vectorValues(name, v)
+	if err != nil {
+		return nil, err
+	}
+	h := &vulkanVector{dev: d, v: out}
+	if len(out) > 0 {
+		h.buf, err = d.upload(floatBytes(nil, out))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading %q: %w", name, err)
+	}
+	return h, nil
+}
+
+// floatBytes appends values as the device stores them.
+func floatBytes(b []byte, v []float32) []byte {
+	b = slices.Grow(b, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}
+
+// pipeline is the shader of this name with specialisation constants; each combination is compiled once. Subgroup is the
+// required size, or 0.
+func (d *vulkanDevice) pipeline(name string, bindings, pushBytes, subgroup int, constants []uint32) (*vk.Pipeline, error) {
+	key := fmt.Sprint(name, subgroup, constants)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.pipelines[key]; p != nil {
+		return p, nil
+	}
+	code, err := shaders.Code(name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := d.vk.NewPipeline(vk.PipelineSpec{Name: name, Code: code, Bindings: bindings, PushBytes: pushBytes,
+		Subgroup: subgroup, Constants: constants})
+	if err != nil {
+		return nil, err
+	}
+	d.pipelines[key] = p
+	return p, nil
+}

@@ -1,0 +1,177 @@
+package units
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"dchain/units/vk"
+)
+
+// recording turns the operations of a program into the dispatches of one command buffer, for a batch of exactly rows rows
+// none of which has more than context visible positions. The contract of a function in vulkanOps:
+//
+//   - It is called with the recording, the index of its operation in the program and what follows from there, and says how
+//     many operations it has recorded: more than one where it merges neighbours.
+//   - It takes buffers, parameters and scratch as bindings from the methods below and calls dispatch for each shader. Every
+//     binding is wrapped in read, write or update: a barrier is put between two dispatches only if one of them writes
+//     what the other uses, so independent operations run side by side.
+//   - Nothing depends on positions or slots, which change from run to run while the recording stays: shaders read them
+//     from rowsBuf ([rows]{uint slot, uint position}).
+//   - A row that cannot be computed calls fail(op, row) of status.glsl with the index of its operation, writes what it
+//     likes and must not go out of bounds; the run then ends with an OpError for the lowest operation and row.
+//   - Push constants are appended with pushConstants; float specialisation constants are given as bits.
+//
+// Layouts: an F32 buffer is [rows][width] float32. For a Limbs buffer see vulkan_limbs.go.
+type recording struct {
+	dev     *vulkanDevice
+	exec    *vulkanExecutable
+	prog    *Program
+	rows    int
+	context int // a bound of the visible positions of a row: a power of two times 64, at most the cache's context
+
+	cmds    *vk.Commands
+	scratch map[string]*vk.Buffer
+	pending []access // since the last barrier
+	err     error    // the first one
+}
+
+// access is a binding and what a dispatch does with it.
+type access struct {
+	vk.Binding
+	writes bool
+	shared bool // safe at the same time as any other use
+}
+
+func read(b vk.Binding) access { return access{Binding: b} }
+
+// write is for bindings that are written, or read and written.
+func write(b vk.Binding) access { return access{Binding: b, writes: true} }
+
+// shared is for bindings that dispatches may write at the same time: atomics.
+func shared(b vk.Binding) access { return access{Binding: b, shared: true} }
+
+func (a *access) conflicts(b *access) bool {
+	if a.Buffer != b.Buffer || a.shared || b.shared || !(a.writes || b.writes) {
+		return false
+	}
+	return (a.Size == 0 || b.Offset < a.Offset+a.Size) && (b.Size == 0 || a.Offset < b.Offset+b.Size)
+}
+
+// whole is all of a buffer.
+func whole(b *vk.Buffer) vk.Binding { return vk.Binding{Buffer: b} }
+
+// buffer is an activation buffer of the program.
+func (r *recording) buffer(b Buf) vk.Binding { return whole(r.exec.bufs[b]) }
+
+// vector is a parameter; something harmless for nil, since every binding of a shader must be bound.
+func (r *recording) vector(v Vector) vk.Binding {
+	if v == nil || v.Len() == 0 {
+		return r.tables()
+	}
+	return whole(v.(*vulkanVector).buf)
+}
+
+// tables are the committed tables (numerics.glsl).
+func (r *recording) tables() vk.Binding { return whole(r.dev.tables) }
+
+// status is the first failure (status.glsl), to be bound as shared.
+func (r *recording) status() vk.Binding { return vk.Binding{Buffer: r.exec.step, Size: 4} }
+
+// rowsBuf is the slot and position of each row (rows.glsl).
+func (r *recording) rowsBuf() vk.Binding {
+	return vk.Binding{Buffer: r.exec.step, Offset: stepRows, Size: 8 * int64(r.rows)}
+}
+
+// scratchBuf is memory of this recording, the same for equal names; its size is that of the first request.
+func (r *recording) scratchBuf(name string, bytes int64) vk.Binding {
+	b := r.scratch[name]
+	if b == nil {
+		var err error
+		if b, err = r.dev.vk.NewBuffer(bytes, vk.Local); err != nil {
+			r.fail(err)
+			return r.tables()
+		}
+		r.scratch[name] = b
+	}
+	if bytes > b.Size() {
+		panic(fmt.Sprintf("units: scratch %q of %d bytes, then of %d", name, b.Size(), bytes))
+	}
+	return vk.Binding{Buffer: b, Size: bytes}
+}
+
+// fail ends the recording with an error, the first of several.
+func (r *recording) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// shader names a pipeline: the shader, a required subgroup size or 0, and specialisation constants from 0.
+type shader struct {
+	name      string
+	subgroup  int
+	constants []uint32
+}
+
+// dispatch adds x * y * z workgroups with the bindings 0, 1, ..., after a barrier if it needs one.
+func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access) {
+	if r.err != nil {
+		return
+	}
+	p, err := r.dev.pipeline(s.name, len(uses), len(push), s.subgroup, s.constants)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	if r.needsBarrier(uses) {
+		r.cmds.Barrier()
+		r.pending = r.pending[:0]
+	}
+	r.pending = append(r.pending, uses...)
+	bindings := make([]vk.Binding, len(uses))
+	for i, u := range uses {
+		bindings[i] = u.Binding
+	}
+	r.cmds.Dispatch(p, push, x, y, z, bindings...)
+}
+
+func (r *recording) needsBarrier(uses []access) bool {
+	for i := range r.pending {
+		for j := range uses {
+			if r.pending[i].conflicts(&uses[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pushConstants packs integers, truncated to 32 bits, and float32 in order.
+func pushConstants(values ...any) []byte {
+	var b []byte
+	for _, v := range values {
+		switch v := v.(type) {
+		case int:
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		case uint32:
+			b = binary.LittleEndian.AppendUint32(b, v)
+		case float32:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		default:
+			panic(fmt.Sprintf("units: push constant of type %T", v))
+		}
+	}
+	return b
+}
+
+// boolConstant is a specialisation constant.
+func boolConstant(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ceilDiv is n / by, rounded up.
+func ceilDiv(n, by int) int { return (n + by - 1) / by }

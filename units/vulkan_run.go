@@ -1,0 +1,291 @@
+package units
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"dchain/units/vk"
+)
+
+const (
+	// stepRows is where the rows begin in the step buffer, after the status word: a multiple of every offset alignment.
+	stepRows = 256
+	// maxVulkanOps and maxVulkanRows are what the status word has room for.
+	maxVulkanOps  = 1 << 16
+	maxVulkanRows = 1<<16 - 1
+	// maxRecordings is how many shapes of batch an executable keeps recorded.
+	maxRecordings = 24
+	noFailure     = math.MaxUint32
+)
+
+// vulkanExecutable is a program on a Vulkan device. A run copies rows and positions up, executes one recorded command
+// buffer and copies the result and the status down, all in one submission.
+type vulkanExecutable struct {
+	dev      *vulkanDevice
+	prog     Program
+	maxRows  int // of one submission
+	attends  bool
+	busy     atomic.Bool
+	capacity int // rows that the buffers below have room for
+
+	bufs []*vk.Buffer // per buffer of the program
+	step *vk.Buffer   // status word, then rows
+	up   *vk.Buffer   // step, then In
+	down *vk.Buffer   // status word, then Out, from stepRows
+
+	recordings map[batchShape]*recording
+	order      []batchShape // of recordings, the one used last at the end
+}
+
+// batchShape is what a recording is made for.
+type batchShape struct{ rows, context int }
+
+func (d *vulkanDevice) Compile(p Program) (Executable, error) {
+	p.Bufs = append([]BufSpec(nil), p.Bufs...)
+	p.Ops = append([]Op(nil), p.Ops...)
+	e := &vulkanExecutable{dev: d, prog: p, recordings: map[batchShape]*recording{}}
+	err := (&checker{dev: d, p: &e.prog}).check()
+	if err == nil && len(p.Ops) > maxVulkanOps {
+		err = fmt.Errorf("%d operations, at most %d", len(p.Ops), maxVulkanOps)
+	}
+	if err == nil {
+		err = e.size()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compiling a program: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs = append(d.runs, e)
+	return e, nil
+}
+
+// size finds how many rows fit the ranges of bindings.
+func (e *vulkanExecutable) size() error {
+	widest := int64(8)
+	for _, b := range e.prog.Bufs {
+		widest = max(widest, rowBytes(b))
+	}
+	e.maxRows = int(min(maxVulkanRows, (e.dev.info.MaxRange-stepRows)/widest))
+	if e.maxRows < 1 {
+		return fmt.Errorf("a row of %d bytes, the device binds %d", widest, e.dev.info.MaxRange)
+	}
+	for i := range e.prog.Ops {
+		e.attends = e.attends || e.prog.Ops[i].Kind == OpAttend
+	}
+	return nil
+}
+
+// rowBytes is what a row takes in a buffer.
+func rowBytes(b BufSpec) int64 {
+	if b.Kind == Limbs {
+		return limbsRowBytes(b.Width)
+	}
+	return 4 * int64(b.Width)
+}
+
+func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
+	if !e.busy.CompareAndSwap(false, true) {
+		return errors.New("running a program: it is running already")
+	}
+	defer e.busy.Store(false)
+	if err := e.prog.checkRows(rows, in, out); err != nil {
+		return fmt.Errorf("running a program: %w", err)
+	}
+	inWidth, outWidth := e.prog.Bufs[e.prog.In].Width, e.prog.Bufs[e.prog.Out].Width
+	for first := 0; first < len(rows); first += e.maxRows {
+		end := min(first+e.maxRows, len(rows))
+		err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], out[first*outWidth:end*outWidth])
+		if err != nil {
+			var oe *OpError
+			if errors.As(err, &oe) {
+				oe.Row += first
+			}
+			return fmt.Errorf("running a program: %w", err)
+		}
+	}
+	return nil
+}
+
+// submit runs as many rows as one submission takes.
+func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
+	if err := e.reserve(len(rows)); err != nil {
+		return err
+	}
+	r, err := e.recorded(batchShape{len(rows), e.contextOf(rows)})
+	if err != nil {
+		return err
+	}
+	e.fill(rows, in)
+	if err := e.dev.vk.Run(r.cmds); err != nil {
+		return err
+	}
+	return e.collect(len(rows), out)
+}
+
+// fill writes what the step copies up.
+func (e *vulkanExecutable) fill(rows []Row, in []float32) {
+	up := e.up.Bytes()
+	binary.LittleEndian.PutUint32(up, noFailure)
+	for i, row := range rows {
+		at := stepRows + 8*i
+		binary.LittleEndian.PutUint32(up[at:], uint32(row.Slot))
+		binary.LittleEndian.PutUint32(up[at+4:], uint32(row.Pos))
+	}
+	putFloats(up[e.inOffset():], in)
+}
+
+// inOffset is where In lies in up.
+func (e *vulkanExecutable) inOffset() int { return stepRows + 8*e.capacity }
+
+// collect reads what the step copied down.
+func (e *vulkanExecutable) collect(rows int, out []float32) error {
+	down := e.down.Bytes()
+	if s := binary.LittleEndian.Uint32(down); s != noFailure {
+		op := &e.prog.Ops[s>>16]
+		return &OpError{op.Kind, op.Layer, int(s & 0xffff), errNotFinite}
+	}
+	getFloats(out, down[stepRows:])
+	if i := notFinite(out); i >= 0 {
+		op := e.prog.lastWriter()
+		return &OpError{op.Kind, op.Layer, i / (len(out) / rows), errNotFinite}
+	}
+	return nil
+}
+
+func putFloats(b []byte, v []float32) {
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+	}
+}
+
+func getFloats(v []float32, b []byte) {
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+}
+
+// contextOf bounds the positions that the rows see, coarsely, so that few recordings serve a long session.
+func (e *vulkanExecutable) contextOf(rows []Row) int {
+	if !e.attends {
+		return 0
+	}
+	last := 0
+	for _, r := range rows {
+		last = max(last, r.Pos)
+	}
+	n := blockPositions
+	for n <= last {
+		n *= 2
+	}
+	return min(n, e.prog.Cache.Spec().Context)
+}
+
+// reserve makes room for rows, a power of two of them. Recordings hold the old buffers, so they go.
+func (e *vulkanExecutable) reserve(rows int) error {
+	if rows <= e.capacity {
+		return nil
+	}
+	e.drop()
+	n := 1
+	for n < rows {
+		n *= 2
+	}
+	n = min(n, e.maxRows)
+	reserve := func(b **vk.Buffer, bytes int64, kind vk.Kind) error {
+		var err error
+		*b, err = e.dev.vk.NewBuffer(bytes, kind)
+		return err
+	}
+	var err error
+	for _, b := range e.prog.Bufs {
+		var buf *vk.Buffer
+		if err = reserve(&buf, int64(n)*rowBytes(b), vk.Local); err != nil {
+			break
+		}
+		e.bufs = append(e.bufs, buf)
+	}
+	step := stepRows + 8*int64(n)
+	if err == nil {
+		err = reserve(&e.step, step, vk.Local)
+	}
+	if err == nil {
+		err = reserve(&e.up, step+int64(n)*rowBytes(e.prog.Bufs[e.prog.In]), vk.Upload)
+	}
+	if err == nil {
+		err = reserve(&e.down, stepRows+int64(n)*rowBytes(e.prog.Bufs[e.prog.Out]), vk.Readback)
+	}
+	if err != nil {
+		e.drop()
+		return err
+	}
+	e.capacity = n
+	return nil
+}
+
+// drop frees the recordings and buffers.
+func (e *vulkanExecutable) drop() {
+	for shape := range e.recordings {
+		e.forget(shape)
+	}
+	e.order = nil
+	for _, b := range append(e.bufs, e.step, e.up, e.down) {
+		if b != nil {
+			b.Free()
+		}
+	}
+	e.bufs, e.step, e.up, e.down, e.capacity = nil, nil, nil, nil, 0
+}
+
+func (e *vulkanExecutable) forget(shape batchShape) {
+	r := e.recordings[shape]
+	r.cmds.Free()
+	for _, b := range r.scratch {
+		b.Free()
+	}
+	delete(e.recordings, shape)
+}
+
+// recorded is the recording for a shape, made if there is none.
+func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
+	for i, s := range e.order {
+		if s == shape {
+			e.order = append(append(e.order[:i], e.order[i+1:]...), shape)
+			return e.recordings[shape], nil
+		}
+	}
+	if len(e.order) == maxRecordings {
+		e.forget(e.order[0])
+		e.order = e.order[1:]
+	}
+	r := &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context,
+		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
+	e.recordings[shape] = r
+	r.step()
+	if r.err != nil {
+		e.forget(shape)
+		return nil, fmt.Errorf("recording %d rows: %w", shape.rows, r.err)
+	}
+	e.order = append(e.order, shape)
+	return r, nil
+}
+
+// step records the copies and all operations.
+func (r *recording) step() {
+	e := r.exec
+	n := int64(r.rows)
+	r.cmds.Copy(e.step, 0, e.up, 0, stepRows+8*n)
+	r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
+	r.cmds.CopyBarrier()
+	r.ops(0, len(r.prog.Ops))
+	r.cmds.CopyBarrier()
+	r.cmds.Copy(e.down, 0, e.step, 0, 4)
+	r.cmds.Copy(e.down, stepRows, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
+	r.cmds.CopyBarrier()
+	if r.err == nil {
+		r.err = r.cmds.End()
+	}
+}
