@@ -3,7 +3,11 @@ package units
 import (
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // GateShapes are the shapes a stage is going to use; a part that is zero is not gated.
@@ -76,64 +80,88 @@ const (
 // and compares with the plain reference bit for bit. It returns *GateError on the first wrong bit.
 func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	start := time.Now()
-	g := &gate{dev: dev, seed: 1}
+	report := GateReport{Device: dev.Name()}
 	ref, err := newCPU(CPUOptions{Threads: 1}, &genericKernels)
 	if err != nil {
-		return GateReport{}, err
+		return report, err
 	}
 	defer ref.Close()
-	g.ref = ref
-	g.report.Device = dev.Name()
-	if err = g.all(shapes); err != nil {
-		return g.report, fmt.Errorf("gating %s: %w", dev.Name(), err)
+	gates := make([]*gate, 0, 32)
+	var failed atomic.Bool
+	var run errgroup.Group
+	run.SetLimit(gateThreads(dev))
+	var turn sync.Mutex
+	for _, check := range gateChecks(shapes) {
+		if failed.Load() { // the first wrong bit in order is among those that run
+			break
+		}
+		g := &gate{dev: dev, ref: ref, turn: &turn, seed: 1}
+		gates = append(gates, g)
+		run.Go(func() error {
+			if g.err = check(g); g.err != nil {
+				failed.Store(true)
+			}
+			return nil
+		})
 	}
-	g.report.Took = time.Since(start)
-	return g.report, nil
+	run.Wait()
+	for _, g := range gates {
+		report.Checks = append(report.Checks, g.checks...)
+		if g.err != nil {
+			return report, fmt.Errorf("gating %s: %w", dev.Name(), g.err)
+		}
+	}
+	report.Took = time.Since(start)
+	return report, nil
 }
 
+// gateThreads is how many checks run at a time: nearly all their time goes into the reference, which has one thread.
+func gateThreads(dev Device) int {
+	if d, ok := dev.(*cpuDevice); ok {
+		return d.threads
+	}
+	return DefaultThreads()
+}
+
+// gate is one of the checks.
 type gate struct {
 	dev, ref Device
+	turn     *sync.Mutex // held while dev runs, so that it has all its threads
 	seed     uint64
-	report   GateReport
+	checks   []GateCheck
+	err      error
 }
 
-func (g *gate) all(s GateShapes) error {
+// gateChecks are the checks of the shapes, which do not depend on each other.
+func gateChecks(s GateShapes) []func(*gate) error {
+	var checks []func(*gate) error
+	add := func(check func(*gate) error) { checks = append(checks, check) }
 	seen := map[LinearShape]bool{}
 	for _, l := range s.Linears {
-		if seen[l] {
-			continue
-		}
-		seen[l] = true
-		for _, bias := range []bool{false, true} {
-			if err := g.linear(l, bias); err != nil {
-				return err
-			}
+		if !seen[l] {
+			seen[l] = true
+			add(func(g *gate) error { return g.linear(l) })
 		}
 	}
 	for _, w := range s.Norms {
-		if err := g.norms(w); err != nil {
-			return err
-		}
+		add(func(g *gate) error { return g.norms(w) })
 	}
 	for _, w := range s.Acts {
-		if err := g.acts(w); err != nil {
-			return err
-		}
+		add(func(g *gate) error { return g.acts(w) })
 	}
 	if s.Experts.Count > 0 {
-		if err := g.experts(s.Experts); err != nil {
-			return err
+		add(func(g *gate) error { return g.experts(s.Experts) })
+	}
+	if s.Heads > 0 && s.RotaryDim > 0 {
+		add(func(g *gate) error { return g.rope(s) })
+	}
+	if s.Heads > 0 {
+		ctx := min(s.Context, gateContext)
+		for _, window := range []int{0, max(1, ctx/3)} {
+			add(func(g *gate) error { return g.attention(s, ctx, window) })
 		}
 	}
-	if s.Heads == 0 {
-		return nil
-	}
-	if s.RotaryDim > 0 {
-		if err := g.rope(s); err != nil {
-			return err
-		}
-	}
-	return g.attention(s)
+	return checks
 }
 
 // builder makes the program to compare on one of the two devices; it must draw the same numbers each time.
@@ -177,7 +205,7 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 	// All rows in one batch, then the first alone, two, four, ...
 	for first, count := 0, n; first < n; {
 		part := got[first*width : (first+count)*width]
-		if err := dev.Run(rows[first:first+count], in[first*inWidth:(first+count)*inWidth], part); err != nil {
+		if err := g.run(dev, rows[first:first+count], in[first*inWidth:(first+count)*inWidth], part); err != nil {
 			return fmt.Errorf("%s %s: %w", op, shape, err)
 		}
 		if err := g.compare(op, shape, first, part, want[first*width:(first+count)*width], width); err != nil {
@@ -190,8 +218,15 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 		first += count
 		count = min(2*count, n-first)
 	}
-	g.report.Checks = append(g.report.Checks, GateCheck{op, shape, 2 * n * width})
+	g.checks = append(g.checks, GateCheck{op, shape, 2 * n * width})
 	return nil
+}
+
+// run is Run of the device to be gated.
+func (g *gate) run(dev Executable, rows []Row, in, out []float32) error {
+	g.turn.Lock()
+	defer g.turn.Unlock()
+	return dev.Run(rows, in, out)
 }
 
 func (g *gate) compare(op OpKind, shape string, first int, got, want []float32, width int) error {
@@ -204,27 +239,36 @@ func (g *gate) compare(op OpKind, shape string, first int, got, want []float32, 
 	return nil
 }
 
-// linear gates OpQuantize and OpLinear.
-func (g *gate) linear(l LinearShape, bias bool) error {
+// linear gates OpQuantize and OpLinear, without and with a bias.
+func (g *gate) linear(l LinearShape) error {
 	n := l.N
 	if n*l.K > gateWeights {
 		n = min(n, max(1, gateWeights/l.K/64)*64+n%64)
 	}
-	return g.check(OpLinear, fmt.Sprintf("%dx%d %v, %d rows of it, bias %v", l.N, l.K, l.Mode, n, bias), l.K,
-		func(d Device, s *gateSeries) (Program, error) {
-			h, err := s.linear(d, n, l.K, l.Mode)
-			if err != nil {
-				return Program{}, err
-			}
-			op := Op{Kind: OpLinear, Dst: 2, A: 1, B: None, Linear: h}
-			if bias {
-				if op.Bias, err = d.NewVector("gate", s.values(n, 1)); err != nil {
-					return Program{}, err
+	matrices := map[Device]Linear{}
+	for _, bias := range []bool{false, true} {
+		err := g.check(OpLinear, fmt.Sprintf("%dx%d %v, %d rows of it, bias %v", l.N, l.K, l.Mode, n, bias), l.K,
+			func(d Device, s *gateSeries) (Program, error) {
+				var err error
+				if matrices[d] == nil {
+					if matrices[d], err = s.linear(d, n, l.K, l.Mode); err != nil {
+						return Program{}, err
+					}
 				}
-			}
-			return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}},
-				Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}, op}}, nil
-		})
+				op := Op{Kind: OpLinear, Dst: 2, A: 1, B: None, Linear: matrices[d]}
+				if bias {
+					if op.Bias, err = d.NewVector("gate", s.values(n, 1)); err != nil {
+						return Program{}, err
+					}
+				}
+				return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}},
+					Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}, op}}, nil
+			})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g *gate) norms(width int) error {

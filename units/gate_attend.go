@@ -2,39 +2,33 @@ package units
 
 import "fmt"
 
-// attention gates OpStoreKV and OpAttend: a prefill, then single rows late in the context.
-func (g *gate) attention(s GateShapes) error {
-	ctx := min(s.Context, gateContext)
+// attention gates OpStoreKV and OpAttend over ctx positions: a prefill, then single rows late in the context.
+func (g *gate) attention(s GateShapes, ctx, window int) error {
 	if ctx < 1 || s.KVHeads < 1 || s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("attention of %d heads, %d key-value heads, %d positions", s.Heads, s.KVHeads, s.Context)
 	}
-	width := s.Heads * s.HeadDim
-	for _, window := range []int{0, max(1, ctx/3)} {
-		shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d, cap %v, alibi %v",
-			s.Heads, s.HeadDim, s.KVHeads, ctx, window, s.Cap, s.ALiBi)
-		caches := map[Device]Cache{}
-		build := func(attend bool) builder {
-			return func(d Device, sr *gateSeries) (Program, error) {
-				return g.attentionProgram(d, sr, s, ctx, window, attend, caches)
-			}
-		}
-		attend := [2]Executable{}
-		store := [2]Executable{}
-		var err error
-		if attend[0], attend[1], _, err = g.pair(build(true)); err == nil {
-			store[0], store[1], _, err = g.pair(build(false))
-		}
-		if err == nil {
-			err = g.attentionRuns(shape, width, ctx, attend, store)
-		}
+	shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d, cap %v, alibi %v",
+		s.Heads, s.HeadDim, s.KVHeads, ctx, window, s.Cap, s.ALiBi)
+	caches := map[Device]Cache{}
+	defer func() {
 		for _, c := range caches {
 			c.Close()
 		}
-		if err != nil {
-			return err
+	}()
+	build := func(attend bool) builder {
+		return func(d Device, sr *gateSeries) (Program, error) {
+			return g.attentionProgram(d, sr, s, ctx, window, attend, caches)
 		}
 	}
-	return nil
+	var attend, store [2]Executable
+	var err error
+	if attend[0], attend[1], _, err = g.pair(build(true)); err != nil {
+		return err
+	}
+	if store[0], store[1], _, err = g.pair(build(false)); err != nil {
+		return err
+	}
+	return g.attentionRuns(shape, s.Heads*s.HeadDim, ctx, attend, store)
 }
 
 // attentionProgram makes keys and values from the row by scaling and normalising, so that they differ, and attends or
@@ -91,18 +85,19 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store [2]Exec
 		for i := range rows {
 			rows[i].Pos = first + i
 		}
-		var out [2][]float32
-		for i := range e {
-			out[i] = make([]float32, count*width)
-			if err := e[i].Run(rows, in[first*width:(first+count)*width], out[i]); err != nil {
-				return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
-			}
+		x := in[first*width : (first+count)*width]
+		got, want := make([]float32, count*width), make([]float32, count*width)
+		if err := e[1].Run(rows, x, want); err != nil {
+			return fmt.Errorf("%s %s, reference: %w", OpAttend, shape, err)
+		}
+		if err := g.run(e[0], rows, x, got); err != nil {
+			return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
 		}
 		if !compare {
 			return nil
 		}
-		g.report.Checks = append(g.report.Checks, GateCheck{OpAttend, shape, count * width})
-		return g.compare(OpAttend, shape, first, out[0], out[1], width)
+		g.checks = append(g.checks, GateCheck{OpAttend, shape, count * width})
+		return g.compare(OpAttend, shape, first, got, want, width)
 	}
 	const head, tail = 70, 4
 	if err := run(attend, 0, min(head, ctx), true); err != nil || ctx <= head {

@@ -23,8 +23,21 @@ func (s *gateSeries) linear(d Device, n, k int, mode WeightMode) (Linear, error)
 	if err != nil {
 		return nil, err
 	}
-	row := make([]float32, k)
+	// Few enough weights that loading them leaves the device's threads to a check that runs.
+	block := make([]float32, 0, max(1, min(n, weightsPerTask/k))*k)
+	put := func(end int) error {
+		err := l.PutRows(end-len(block)/k, block)
+		block = block[:0]
+		return err
+	}
 	for r := range n {
+		if len(block) == cap(block) {
+			if err := put(r); err != nil {
+				return nil, err
+			}
+		}
+		block = block[:len(block)+k]
+		row := block[len(block)-k:]
 		for i := range row {
 			row[i] = s.next() * 0.1
 		}
@@ -45,9 +58,9 @@ func (s *gateSeries) linear(d Device, n, k int, mode WeightMode) (Linear, error)
 				row[i] *= 1.0 / (1 << 44)
 			}
 		}
-		if err := l.PutRows(r, row); err != nil {
-			return nil, err
-		}
+	}
+	if err := put(n); err != nil {
+		return nil, err
 	}
 	return l, l.Finish()
 }
