@@ -25,6 +25,11 @@ layout(push_constant) uniform Push {
     uint first;
     uint count;
     uint padded;
+#ifdef EXPERTS
+    uint topK;
+    uint experts;
+    uint expert;
+#endif
 };
 
 uint weightRow(uint limb, uint n) { return (limb * padded + n) * KV; }
@@ -39,8 +44,9 @@ float joined(ivec3 u, bool wide) {
     return wide ? t3 : t;
 }
 
-// store combines the unit sums of output n (counted from first) and row; u2 are those of the second weight limb.
-void store(uint row, uint n, ivec3 u, ivec3 u2) {
+// combined is output n (counted from first) for a row of the input, from its unit sums; u2 are those of the second weight
+// limb.
+float combined(uint row, uint n, ivec3 u, ivec3 u2) {
     bool wide = wideRow(row);
     precise float t = joined(u, wide);
     if (WEIGHT_LIMBS == 2u) {
@@ -51,5 +57,7 @@ void store(uint row, uint n, ivec3 u, ivec3 u2) {
     if (HAS_BIAS) {
         v = v + bias[column];
     }
-    y[row * N + column] = flushed(v);
+    return flushed(v);
 }
+
+void store(uint row, uint n, ivec3 u, ivec3 u2) { y[row * N + first + n] = combined(row, n, u, u2); }

@@ -7,8 +7,17 @@ type vulkanOp func(r *recording, i int) int
 
 // vulkanOps has a function for every kind of operation.
 var vulkanOps = [...]vulkanOp{
+	OpNorm:     (*recording).norm,
 	OpQuantize: (*recording).quantise,
 	OpLinear:   (*recording).linears,
+	OpRope:     (*recording).rope,
+	OpStoreKV:  (*recording).storeKV,
+	OpAttend:   (*recording).attend,
+	OpAct:      (*recording).act,
+	OpAdd:      (*recording).add,
+	OpScale:    (*recording).scale,
+	OpSoftcap:  (*recording).softcap,
+	OpRoute:    (*recording).route,
 	OpExperts:  nil,
 }
 

@@ -1,0 +1,24 @@
+// A score, NUMERICS.md sections 8 and 8.1, for attend.glsl. Includers have the specialisation constants CAP and ALIBI, and
+// the binding 10.
+
+layout(std430, set = 0, binding = 10) readonly buffer Slopes { float slopes[]; };
+
+// scoreOf is s_j from the sums of limb products H, M and L, the scales 2^e of query and key, for position j seen by
+// a row at pos.
+float scoreOf(ivec3 sums, float queryScale, float keyScale, uint row, uint head, int pos, uint j) {
+    precise float c = (float(sums.x) * 256.0 + float(sums.y)) * 256.0 + float(sums.z);
+    precise float s = ((c * queryScale) * keyScale) * scale;
+    s = flushed(s);
+    if (CAP) {
+        if (absBits(s) >= INF_BITS) {
+            fail(op, row);
+        }
+        s = softcapOf(s, cap, inverseCap);
+    }
+    if (ALIBI) {
+        precise float distance = slopes[head] * float(int(j) - pos);
+        s = s + distance;
+        s = flushed(s);
+    }
+    return s;
+}

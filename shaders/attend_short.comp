@@ -1,0 +1,158 @@
+#version 450
+//variant attend_short_dp4a DP4A
+//variant attend_short_lut LUT
+#extension GL_GOOGLE_include_directive : require
+
+// Attention (attend.glsl) of one row and head over a context short enough for the shared memory, in one dispatch.
+// Workgroup (head, row).
+
+#define WEIGH_THREADS 256
+const uint THREADS = WEIGH_THREADS;
+layout(local_size_x = WEIGH_THREADS) in;
+layout(constant_id = 4) const bool CAP = false;
+layout(constant_id = 5) const bool ALIBI = false;
+layout(constant_id = 6) const uint SPAN = 64u; // positions from the first block to the end of the last, at most
+
+#define TABLES 8
+#define STATUS 9
+#include "numerics.glsl"
+#define PRODUCTS 11
+#include "dot.glsl"
+#include "attend.glsl"
+#include "int64.glsl"
+#include "fixed.glsl"
+#include "reduce.glsl"
+#include "reduce64.glsl"
+#include "status.glsl"
+#include "attend_weigh.glsl"
+#include "attend_score.glsl"
+#include "attend_output.glsl"
+
+layout(std430, set = 0, binding = 1) readonly buffer Queries { uvec4 queries[]; }; // heads.comp
+layout(std430, set = 0, binding = 2) readonly buffer Cache { uvec4 cache[]; };
+layout(std430, set = 0, binding = 7) writeonly buffer Dst { float dst[]; };
+
+shared uvec4 query[2u * HDV];
+shared uvec4 work[SPAN / 4u]; // scores, then for each block three limbs of weights [4], their count and exponent
+shared uvec2 parts[THREADS];  // of totals
+
+#define WEIGHTS work
+#include "attend_sum.glsl"
+
+void main() {
+    uint row = first + gl_WorkGroupID.y;
+    uint head = gl_WorkGroupID.x;
+    uint slot = slotOf(row);
+    if (slot == NO_SLOT) {
+        return;
+    }
+    int pos = positionOf(row);
+    uint tid = gl_LocalInvocationID.x;
+    uint kvHead = head / (heads / kvHeads);
+    uint lo = lowest(pos);
+    uint hi = uint(pos) + 1u;
+    uint base = firstBlock(pos);
+    uint span = blockCount(pos) * BLOCK;
+
+    uint at = rowHead(row, head) * (2u * HDV + 1u);
+    for (uint i = tid; i < 2u * HDV; i += THREADS) {
+        query[i] = queries[at + i];
+    }
+    float queryScale = pow2(int(queries[at + 2u * HDV].x));
+    barrier();
+
+    uint top = 0u;
+    for (uint i = tid; i < span; i += THREADS) {
+        uint j = base * BLOCK + i;
+        uint p = i % BLOCK;
+        uint block = cacheBlock(slot, kvHead, j / BLOCK);
+        ivec3 sums = ivec3(0);
+        STEPWISE for (uint c = 0u; c < HDV; c++) {
+            uvec4 kh = cache[block + c * BLOCK + p];
+            uvec4 kl = cache[block + LIMB_VECTORS + c * BLOCK + p];
+            uvec4 qh = query[c];
+            uvec4 ql = query[HDV + c];
+            sums.x = dot16(sums.x, qh, kh);
+            sums.y = dot16(dot16(sums.y, qh, kl), ql, kh);
+            sums.z = dot16(sums.z, ql, kl);
+        }
+        if (j >= lo && j < hi) {
+            float keyScale = pow2(int(cache[block + 4u * LIMB_VECTORS + p / 4u][p % 4u]));
+            float s = scoreOf(sums, queryScale, keyScale, row, head, pos, j);
+            work[i / 4u][i % 4u] = floatBitsToUint(s);
+            top = max(top, ordered(s));
+        }
+    }
+    float m = unordered(workgroupMax(top));
+    if (absBits(m) >= INF_BITS) {
+        if (tid == 0u) {
+            fail(op, row);
+        }
+        return;
+    }
+    barrier();
+
+    uint x = 0u;
+    uvec2 sum = uvec2(0u);
+    for (uint i = 0u; i < span; i += 4u * THREADS) {
+        uint vector = i / 4u + tid;
+        uint j = base * BLOCK + 4u * vector;
+        uint lane = tid % 16u;
+        bool seen = 4u * vector < span;
+        vec4 s = vec4(0.0);
+        ivec4 e = ivec4(0);
+        if (seen) {
+            s = uintBitsToFloat(work[vector]);
+            e = ivec4(cache[cacheBlock(slot, kvHead, j / BLOCK) + 4u * LIMB_VECTORS + BLOCK / 4u + lane]);
+        }
+        Weights w = weigh(s, e, j, lo, hi, m);
+        if (seen) {
+            uint block = vector - lane;
+            for (uint l = 0u; l < 3u; l++) {
+                work[block + 4u * l + lane / 4u][lane % 4u] = w.limbs[l];
+            }
+            if (lane == 0u) {
+                work[block + 12u] = uvec4(w.count, w.exponent, 0u, 0u);
+            }
+        }
+        x = max(x, uint(w.top - ZERO_EXPONENT));
+        sum = add64(sum, w.sum);
+        barrier();
+    }
+    int X = int(workgroupMax(x)) + ZERO_EXPONENT;
+    float denominator = fromFixed36(workgroupAdd64(sum));
+    barrier();
+
+    // Where there are fewer channels than invocations, several share the blocks of a channel.
+    uint sharers = max(THREADS / HDP, 1u);
+    for (uint c0 = 0u; c0 < HDP; c0 += THREADS) {
+        uint channel = c0 + tid % min(HDP, THREADS);
+        uint part = tid / min(HDP, THREADS);
+        uvec2 total = uvec2(0u);
+        if (part < sharers && channel < HDP) {
+            for (uint b = part; b < span / BLOCK; b += sharers) {
+                uvec4 info = work[16u * b + 12u];
+                if (info.x == 0u) {
+                    continue;
+                }
+                uint v = cacheBlock(slot, kvHead, base + b) + 2u * LIMB_VECTORS + channel;
+                uvec4 high[4], low[4];
+                for (uint g = 0u; g < 4u; g++) {
+                    high[g] = cache[v + g * HDP];
+                    low[g] = cache[v + LIMB_VECTORS + g * HDP];
+                }
+                uvec2 sum = blockSum(16u * b, info.x, high, low);
+                total = add64(total, shift64(sum, int(info.y) - X + 12));
+            }
+        }
+        parts[tid] = total;
+        barrier();
+        if (part == 0u && channel < HD) {
+            for (uint i = 1u; i < sharers; i++) {
+                total = add64(total, parts[tid + i * HDP]);
+            }
+            dst[(row * heads + head) * HD + channel] = outputOf(total, X, denominator);
+        }
+        barrier();
+    }
+}
