@@ -20,19 +20,20 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 			return g.attentionProgram(d, sr, s, ctx, window, attend, caches)
 		}
 	}
-	var attend, store [2]Executable
+	var attend, store attentionPair
 	var err error
-	if attend[0], attend[1], _, err = g.pair(build(true)); err != nil {
+	if attend.dev, attend.ref, attend.width, err = g.pair(build(true)); err != nil {
 		return err
 	}
-	if store[0], store[1], _, err = g.pair(build(false)); err != nil {
+	if store.dev, store.ref, store.width, err = g.pair(build(false)); err != nil {
 		return err
 	}
-	return g.attentionRuns(shape, s.Heads*s.HeadDim, ctx, attend, store)
+	return g.attentionRuns(shape, s.KVHeads*s.HeadDim, ctx, attend, store)
 }
 
-// attentionProgram makes keys and values from the row by scaling and normalising, so that they differ, and attends or
-// only stores.
+// attentionProgram stores a row as the keys, so that what fills limbs and exponents to their ends gets into the cache,
+// and the row plus its norm as the values, and attends with a linear of the row or only stores. Queries are bounded, so that
+// ordinary rows spread their weight over many positions.
 func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, window int, attend bool, caches map[Device]Cache) (Program, error) {
 	width, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	if caches[d] == nil {
@@ -42,77 +43,82 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 		}
 		caches[d] = c
 	}
-	p := Program{In: 0, Out: 0, Cache: caches[d],
-		Bufs: []BufSpec{{F32, width}, {Limbs, width}, {F32, kv}, {F32, kv}, {F32, width}},
-		Ops:  []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}}}
-	for dst := Buf(2); dst <= 3; dst++ {
-		l, err := sr.linear(d, kv, width, Int8)
-		if err != nil {
+	norm := Op{Kind: OpNorm, Norm: RMSNorm, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
+	var err error
+	if norm.Weight, err = d.NewVector("gate", sr.values(kv, 2)); err != nil {
+		return Program{}, err
+	}
+	p := Program{In: 0, Out: 2, Cache: caches[d],
+		Bufs: []BufSpec{{F32, kv}, {F32, kv}, {F32, kv}, {Limbs, kv}, {F32, width}, {F32, width}, {F32, width}},
+		Ops:  []Op{norm, {Kind: OpAdd, Dst: 2, A: 0, B: 1}, {Kind: OpStoreKV, Dst: None, A: 0, B: 2}},
+	}
+	if !attend {
+		return p, nil
+	}
+	queries, err := sr.linear(d, width, kv, Int8)
+	if err != nil {
+		return Program{}, err
+	}
+	p.Out = 6
+	op := Op{Kind: OpAttend, Dst: 6, A: 5, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Scale: 0.05, Window: window, Cap: s.Cap}
+	if s.ALiBi {
+		if op.Slopes, err = d.NewVector("gate", sr.values(s.Heads, 1)); err != nil {
 			return Program{}, err
 		}
-		p.Ops = append(p.Ops, Op{Kind: OpLinear, Dst: dst, A: 1, B: None, Linear: l})
 	}
-	p.Ops = append(p.Ops, Op{Kind: OpStoreKV, Dst: None, A: 2, B: 3})
-	if attend {
-		p.Out = 4
-		op := Op{Kind: OpAttend, Dst: 4, A: 0, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
-			Scale: 0.05, Window: window, Cap: s.Cap}
-		if s.ALiBi {
-			var err error
-			if op.Slopes, err = d.NewVector("gate", sr.values(s.Heads, 1)); err != nil {
-				return Program{}, err
-			}
-		}
-		p.Ops = append(p.Ops, op)
-	}
+	p.Ops = append(p.Ops, Op{Kind: OpQuantize, Dst: 3, A: 0, B: None}, Op{Kind: OpLinear, Dst: 4, A: 3, B: None, Linear: queries},
+		Op{Kind: OpSoftcap, Dst: 5, A: 4, B: None, Cap: 8}, op)
 	return p, nil
 }
 
+// attentionPair is a program on both devices, and the width of its result.
+type attentionPair struct {
+	dev, ref Executable
+	width    int
+}
+
 // attentionRuns prefills a few blocks with attention, fills up without, and ends with a short batch and single rows.
-func (g *gate) attentionRuns(shape string, width, ctx int, attend, store [2]Executable) error {
+func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attentionPair) error {
+	const head, tail = 70, 4
 	s := gateSeries(g.seed + 2)
 	in := make([]float32, ctx*width)
 	for r := range ctx {
-		// Mostly ordinary rows; the patterns in between.
+		// At first ordinary rows, which share the weight, then patterns in between, some of which take all of it.
 		input := gateInputs[0]
-		if r%5 == 4 {
-			input = gateInputs[r/5%len(gateInputs)]
+		if after := r - min(head, ctx)/2; after >= 0 && after%3 == 0 {
+			input = gateInputs[(1+after/3)%len(gateInputs)]
 		}
 		input.fill(in[r*width:(r+1)*width], &s)
 	}
-	run := func(e [2]Executable, first, count int, compare bool) error {
+	run := func(e attentionPair, first, count int) error {
 		rows := make([]Row, count)
 		for i := range rows {
 			rows[i].Pos = first + i
 		}
 		x := in[first*width : (first+count)*width]
-		got, want := make([]float32, count*width), make([]float32, count*width)
-		if err := e[1].Run(rows, x, want); err != nil {
+		got, want := make([]float32, count*e.width), make([]float32, count*e.width)
+		if err := e.ref.Run(rows, x, want); err != nil {
 			return fmt.Errorf("%s %s, reference: %w", OpAttend, shape, err)
 		}
-		if err := g.run(e[0], rows, x, got); err != nil {
+		if err := g.run(e.dev, rows, x, got); err != nil {
 			return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
 		}
-		if !compare {
-			return nil
-		}
-		g.checks = append(g.checks, GateCheck{OpAttend, shape, count * width})
-		return g.compare(OpAttend, shape, first, got, want, width)
+		g.checks = append(g.checks, GateCheck{OpAttend, shape, len(got)})
+		return g.compare(OpAttend, shape, first, got, want, e.width)
 	}
-	const head, tail = 70, 4
-	if err := run(attend, 0, min(head, ctx), true); err != nil || ctx <= head {
+	if err := run(attend, 0, min(head, ctx)); err != nil || ctx <= head {
 		return err
 	}
 	for first := head; first < ctx-tail; first += 256 {
-		if err := run(store, first, min(256, ctx-tail-first), false); err != nil {
+		if err := run(store, first, min(256, ctx-tail-first)); err != nil {
 			return err
 		}
 	}
 	if ctx < head+tail {
 		return nil
 	}
-	if err := run(attend, ctx-tail, tail-1, true); err != nil {
+	if err := run(attend, ctx-tail, tail-1); err != nil {
 		return err
 	}
-	return run(attend, ctx-1, 1, true)
+	return run(attend, ctx-1, 1)
 }

@@ -67,6 +67,18 @@ func TestGateCatchesFaults(t *testing.T) {
 	if !errors.As(err, &ge) || ge.Op != OpAttend {
 		t.Errorf("values: the gate says %v", err)
 	}
+	// Values whose exponents lie far apart.
+	k = *d.kern
+	k.accumulate = func(total []int64, u, u2 []int32, limbs, n int) {
+		d.kern.accumulate(total, u, u2, limbs, n)
+		if n < -3 {
+			total[1] += 1 << 40
+		}
+	}
+	_, err = Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Heads: 14, KVHeads: 2, HeadDim: 64, Context: 80})
+	if !errors.As(err, &ge) || ge.Op != OpAttend {
+		t.Errorf("values far apart: the gate says %v", err)
+	}
 }
 
 func TestProbe(t *testing.T) {
