@@ -42,14 +42,19 @@ const (
 
 // family is everything dchain knows about one architecture. Adding a family is adding one of these to families.
 type family struct {
-	name         string   // model_type
-	models       string   // what people call models of the family
-	architecture string   // the class with a language-model head
-	also         []string // other names of that class
-	base         Spec     // what a config that leaves a key out means
+	name         string       // model_type
+	models       string       // what people call models of the family
+	architecture string       // the class with a language-model head
+	also         []string     // other names of that class
+	base         Spec         // what a config that leaves a key out means
+	eos          []int        // the same of eos_token_id
+	start        func(*draft) // the same of keys whose values are kept in the draft; may be nil
 	keys         map[string]key
 	windows      func(d *draft, layer int) bool // layers with a window where no layer_types tell; nil: the family has none
 	noRope       func(d *draft, layer int) bool // layers without rotary positions; nil: none
+	rope         *ropeParams                    // rotary positions unless config says otherwise; nil: plain ones of base.RopeTheta
+	ropeAlpha    bool                           // whether rope type "dynamic" may have "alpha", which sets a fixed base
+	original     int                            // original_max_position_embeddings unless config says otherwise; 0: max_position_embeddings
 	partial      float64                        // share of a head that is rotated unless config says otherwise; 0: always the whole
 	complete     func(*draft) error             // fills what depends on several keys; may be nil
 
@@ -92,16 +97,18 @@ type draft struct {
 	wrapped bool          // the model is the text part of one that also sees images
 	bias    map[Role]bool // by config; the index overrules it
 
-	ropes      map[string]ropeParams // from rope_parameters or rope_scaling, by layer type; "" when there is one for all
-	theta      float64               // rope_theta; 0: not said
-	localTheta float64               // rope_local_base_freq
-	partial    float64               // partial_rotary_factor
-	original   int                   // original_max_position_embeddings outside the rope parameters
-	layerTypes []string
-	useWindow  bool  // use_sliding_window
-	windowFrom int   // max_window_layers
-	period     int   // every so many layers one is of the other kind: sliding_window_pattern, no_rope_layer_interval, ...
-	flags      []int // one number a layer or layer numbers: no_rope_layers, mlp_only_layers
+	ropes       map[string]ropeParams // from rope_parameters or rope_scaling, by layer type; "" when there is one for all
+	theta       float64               // rope_theta; 0: not said
+	localTheta  float64               // rope_local_base_freq
+	partial     float64               // partial_rotary_factor
+	original    int                   // original_max_position_embeddings outside the rope parameters
+	layerTypes  []string
+	useWindow   bool   // use_sliding_window
+	windowFrom  int    // max_window_layers
+	scaleEmbed  bool   // scale_embedding
+	emptyWindow string // the key that gives a window of 0 positions, which is no window
+	period      int    // every so many layers one is of the other kind: sliding_window_pattern, no_rope_layer_interval, ...
+	flags       []int  // one number a layer or layer numbers: no_rope_layers, mlp_only_layers
 }
 
 // ParseConfig makes a Spec from the bytes of config.json, of generation_config.json (may be nil) and from the tensor
@@ -130,16 +137,25 @@ func parseConfig(config, generation []byte, ix *Index) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	d := &draft{wrapped: wrapped, Spec: fam.base, fam: fam, bias: make(map[Role]bool), ropes: make(map[string]ropeParams)}
+	d := &draft{
+		wrapped: wrapped, Spec: fam.base, fam: fam,
+		bias: make(map[Role]bool), ropes: make(map[string]ropeParams),
+	}
 	d.Family, d.names = fam.name, fam.names
 	for _, role := range fam.bias {
 		d.bias[role] = true
+	}
+	if fam.start != nil {
+		fam.start(d)
 	}
 	if err := d.readKeys(values); err != nil {
 		return Spec{}, err
 	}
 	if err := d.readGeneration(generation); err != nil {
 		return Spec{}, fmt.Errorf("generation_config.json: %w", err)
+	}
+	if _, said := values["eos_token_id"]; !said && len(d.EOS) == 0 {
+		d.EOS = fam.eosWithin(d.Vocab)
 	}
 	if err := d.finish(); err != nil {
 		return Spec{}, err
@@ -148,6 +164,11 @@ func parseConfig(config, generation []byte, ix *Index) (Spec, error) {
 		return Spec{}, err
 	}
 	return d.Spec, nil
+}
+
+// eosWithin returns the family's own ids that end a sequence, but for those that a cut vocabulary does not have.
+func (f *family) eosWithin(vocab int) []int {
+	return slices.DeleteFunc(slices.Clone(f.eos), func(id int) bool { return id >= vocab })
 }
 
 // parseObject reads a JSON object.
@@ -213,7 +234,9 @@ func (d *draft) readKeys(values map[string]json.RawMessage) error {
 		}
 		if isNull(values[name]) {
 			if k.null != nil {
-				k.null(d)
+				if err := k.null(d); err != nil {
+					return keyError(name, err)
+				}
 			}
 			continue
 		}
@@ -317,6 +340,9 @@ func (d *draft) finishWindows() error {
 	}
 	for layer := range d.Layers {
 		if d.windowed(layer) {
+			if d.Window == 0 {
+				return fmt.Errorf("config key %q: 0 is no window, but layer %d has one; null means none", d.emptyWindow, layer)
+			}
 			d.Windowed = append(d.Windowed, layer)
 		}
 		if d.layerTypes == nil {
@@ -339,7 +365,7 @@ func (d *draft) finishWindows() error {
 
 // windowed says whether the layer has a window.
 func (d *draft) windowed(layer int) bool {
-	if d.fam.windows == nil || d.Window == 0 {
+	if d.fam.windows == nil || d.Window == 0 && d.emptyWindow == "" {
 		return false
 	}
 	if layer < len(d.layerTypes) {

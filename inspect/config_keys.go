@@ -12,8 +12,8 @@ import (
 type key struct {
 	read     func(d *draft, v json.RawMessage) error // nil: without influence on the logits
 	required bool
-	null     func(d *draft)   // what null means where it is not the same as leaving the key out
-	size     func(*Spec) *int // the field it sets, for messages about sizes
+	null     func(d *draft) error // what null means where it is not the same as leaving the key out
+	size     func(*Spec) *int     // the field it sets, for messages about sizes
 }
 
 var ignoredKey = key{}
@@ -51,7 +51,7 @@ func intKey(min, max int, field func(*draft) *int) key {
 func floatKey(field func(*draft) *float64) key {
 	return key{
 		read: func(d *draft, v json.RawMessage) error { return readFloat(v, 1e-6, 1e6, field(d)) },
-		null: func(d *draft) { *field(d) = 0 },
+		null: func(d *draft) error { *field(d) = 0; return nil },
 	}
 }
 
@@ -60,23 +60,39 @@ func boolKey(field func(*Spec) *bool) key {
 	return flagKey(func(d *draft) *bool { return field(&d.Spec) })
 }
 
+// flagKey reads true or false; null is false, as in Python.
 func flagKey(field func(*draft) *bool) key {
-	return key{read: func(d *draft, v json.RawMessage) error {
-		if err := json.Unmarshal(v, field(d)); err != nil {
-			return fmt.Errorf("want true or false, have %s", clip(v))
-		}
-		return nil
-	}}
+	return key{
+		read: func(d *draft, v json.RawMessage) error {
+			if err := json.Unmarshal(v, field(d)); err != nil {
+				return fmt.Errorf("want true or false, have %s", clip(v))
+			}
+			return nil
+		},
+		null: func(d *draft) error { *field(d) = false; return nil },
+	}
 }
 
-// onlyKey refuses every value but those under which the key changes nothing.
+// onlyKey refuses every value but those under which the key changes nothing. null is among them unless the key must be
+// true.
 func onlyKey(allowed ...string) key {
-	return key{read: func(_ *draft, v json.RawMessage) error {
-		if !slices.Contains(allowed, string(v)) {
-			return fmt.Errorf("value %s is not supported, only %s", clip(v), allowed[0])
-		}
-		return nil
-	}}
+	refuse := func(v json.RawMessage) error {
+		return fmt.Errorf("value %s is not supported, only %s", clip(v), allowed[0])
+	}
+	return key{
+		read: func(_ *draft, v json.RawMessage) error {
+			if !slices.Contains(allowed, string(v)) {
+				return refuse(v)
+			}
+			return nil
+		},
+		null: func(*draft) error {
+			if allowed[0] == "true" {
+				return refuse(json.RawMessage("null"))
+			}
+			return nil
+		},
+	}
 }
 
 // biasKey announces biases for the case that there is no index to look them up in.
@@ -131,12 +147,19 @@ var layerTypesKey = key{read: func(d *draft, v json.RawMessage) error {
 	return nil
 }}
 
-// windowKey reads the number of positions in sight; null is no window.
-var windowKey = key{
-	read: func(d *draft, v json.RawMessage) error {
-		return intKey(0, maxPositions, func(d *draft) *int { return &d.Window }).read(d, v)
-	},
-	null: func(d *draft) { d.Window = 0 },
+// windowKey reads the number of positions in sight; null is no window. 0 is written where no window is in force, and
+// refused where one is.
+func windowKey(name string) key {
+	return key{
+		read: func(d *draft, v json.RawMessage) error {
+			err := intKey(0, maxPositions, func(d *draft) *int { return &d.Window }).read(d, v)
+			if err == nil && d.Window == 0 {
+				d.emptyWindow = name
+			}
+			return err
+		},
+		null: func(d *draft) error { d.Window = 0; return nil },
+	}
 }
 
 // flagsKey reads a list of small numbers: a flag for each layer, or the numbers of some layers.

@@ -19,7 +19,7 @@ var modernKeys = map[string]key{
 	"hidden_size":             sizeKey(maxWidth, func(s *Spec) *int { return &s.Hidden }),
 	"num_attention_heads":     sizeKey(maxHeads, func(s *Spec) *int { return &s.Heads }),
 	"num_key_value_heads":     kvHeadsKey,
-	"head_dim":                optionalKey(maxHeadDim, func(s *Spec) *int { return &s.HeadDim }),
+	"head_dim":                headDimKey,
 	"intermediate_size":       sizeKey(maxWidth, func(s *Spec) *int { return &s.Inter }),
 	"vocab_size":              sizeKey(maxVocab, func(s *Spec) *int { return &s.Vocab }),
 	"max_position_embeddings": optionalKey(maxPositions, func(s *Spec) *int { return &s.MaxPos }),
@@ -31,7 +31,14 @@ var modernKeys = map[string]key{
 // kvHeadsKey: null is as many as query heads, whatever the family's default.
 var kvHeadsKey = func() key {
 	k := optionalKey(maxHeads, func(s *Spec) *int { return &s.KVHeads })
-	k.null = func(d *draft) { d.KVHeads = 0 }
+	k.null = func(d *draft) error { d.KVHeads = 0; return nil }
+	return k
+}()
+
+// headDimKey: null is the width divided by the heads, whatever the family's default.
+var headDimKey = func() key {
+	k := optionalKey(maxHeadDim, func(s *Spec) *int { return &s.HeadDim })
+	k.null = func(d *draft) error { d.HeadDim = 0; return nil }
 	return k
 }()
 
@@ -46,7 +53,7 @@ var ropeKeys = map[string]key{
 
 // windowKeys are those of sliding windows.
 var windowKeys = map[string]key{
-	"sliding_window":         windowKey,
+	"sliding_window":         windowKey("sliding_window"),
 	"layer_types":            layerTypesKey,
 	"use_sliding_window":     flagKey(func(d *draft) *bool { return &d.useWindow }),
 	"max_window_layers":      intKey(0, maxLayers, func(d *draft) *int { return &d.windowFrom }),

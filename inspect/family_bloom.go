@@ -5,6 +5,7 @@ var bloom = &family{
 	name:         "bloom",
 	models:       "BLOOM",
 	architecture: "BloomForCausalLM",
+	eos:          []int{2},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELUTanh, MaxPos: 2048,
 		ALiBi: true, ALiBiStyle: alibiPress, ALiBiMax: 8,

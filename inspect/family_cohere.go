@@ -5,6 +5,7 @@ var cohere = &family{
 	name:         "cohere",
 	models:       "Command-R, Aya",
 	architecture: "CohereForCausalLM",
+	eos:          []int{255001},
 	base:         cohereBase,
 	keys: keyTable(cohereKeys, map[string]key{
 		"use_qk_norm": onlyKey("false"), // its weights differ from head to head
@@ -28,6 +29,7 @@ var cohere2 = &family{
 	name:         "cohere2",
 	models:       "Command-R7B, Command-A",
 	architecture: "Cohere2ForCausalLM",
+	eos:          []int{255001},
 	base:         cohereBase.base(func(s *Spec) { s.RopeTheta, s.Window = 10000, 4096 }),
 	keys: keyTable(cohereKeys, windowKeys, map[string]key{
 		"cache_implementation":        ignoredKey,

@@ -12,6 +12,7 @@ var exaone4 = &family{
 	name:         "exaone4",
 	models:       "EXAONE 4",
 	architecture: "Exaone4ForCausalLM",
+	eos:          []int{2},
 	base: llamaBase.base(func(s *Spec) {
 		s.KVHeads, s.NormEps, s.Window, s.QKNorm = 32, 1e-5, 4096, qkNormHead
 	}),

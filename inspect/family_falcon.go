@@ -11,6 +11,7 @@ var falcon = &family{
 	name:         "falcon",
 	models:       "Falcon",
 	architecture: "FalconForCausalLM",
+	eos:          []int{11},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELU, Parallel: true,
 		Rope: true, RopeSpec: RopeSpec{RopeTheta: 10000}, MaxPos: 2048,

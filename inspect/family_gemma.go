@@ -11,6 +11,7 @@ var gemma = &family{
 	name:         "gemma",
 	models:       "Gemma",
 	architecture: "GemmaForCausalLM",
+	eos:          []int{1},
 	base:         gemmaBase,
 	keys:         gemmaKeys,
 	complete:     gemmaScale,
@@ -19,12 +20,14 @@ var gemma = &family{
 }
 
 var gemmaBase = llamaBase.base(func(s *Spec) {
-	s.HeadDim, s.MaxPos, s.Act, s.Tie, s.NormPlusOne = 256, 8192, actGELUTanh, true, true
+	s.KVHeads, s.HeadDim, s.MaxPos, s.Act, s.Tie, s.NormPlusOne = 16, 256, 8192, actGELUTanh, true, true
 })
 
+// gemmaKeys: of the two names of the activation, transformers (since 4.48) goes by hidden_act in the first generation
+// and by hidden_activation in the later ones; the other name is written along without effect.
 var gemmaKeys = keyTable(llamaKeys, map[string]key{
-	"hidden_activation":           actKey,
-	"hidden_act":                  ignoredKey, // an older name, with a value that was corrected by the newer
+	"hidden_act":                  actKey,
+	"hidden_activation":           ignoredKey,
 	"use_bidirectional_attention": onlyKey("false"),
 })
 
@@ -33,6 +36,7 @@ var gemma2 = &family{
 	name:         "gemma2",
 	models:       "Gemma 2",
 	architecture: "Gemma2ForCausalLM",
+	eos:          []int{1},
 	base:         gemma2Base,
 	keys:         keyTable(gemmaKeys, windowKeys, gemma2Keys),
 	windows:      evenLayers,
@@ -46,6 +50,8 @@ var gemma2Base = gemmaBase.base(func(s *Spec) {
 })
 
 var gemma2Keys = map[string]key{
+	"hidden_act":        ignoredKey,
+	"hidden_activation": actKey,
 	"query_pre_attn_scalar": {read: func(d *draft, v json.RawMessage) error {
 		var scalar float64
 		if err := readFloat(v, 1, 1e6, &scalar); err != nil {
@@ -64,6 +70,7 @@ var vaultGemma = &family{
 	name:         "vaultgemma",
 	models:       "VaultGemma",
 	architecture: "VaultGemmaForCausalLM",
+	eos:          []int{1},
 	base:         gemma2Base,
 	keys:         gemma2.keys,
 	windows:      evenLayers,
@@ -77,6 +84,7 @@ var gemma3 = &family{
 	name:         "gemma3_text",
 	models:       "Gemma 3",
 	architecture: "Gemma3ForCausalLM",
+	eos:          []int{1},
 	base: gemma2Base.base(func(s *Spec) {
 		s.MaxPos, s.RopeTheta, s.QKNorm, s.AttnCap, s.LogitCap = 131072, 1e6, qkNormHead, 0, 0
 		s.Heads, s.Vocab = 8, 262208 // as the configs within larger models leave them out

@@ -1,12 +1,11 @@
 package inspect
 
-import "encoding/json"
-
 // glm is GLM-4 9B: Llama with half of each head rotated in neighbouring pairs, and one matrix for gate and up.
 var glm = &family{
 	name:         "glm",
 	models:       "GLM-4 9B",
 	architecture: "GlmForCausalLM",
+	eos:          []int{151329, 151336, 151338},
 	base:         glmBase,
 	keys:         glmKeys,
 	partial:      0.5,
@@ -17,15 +16,10 @@ var glm = &family{
 
 var glmBase = llamaBase.base(func(s *Spec) {
 	s.KVHeads, s.HeadDim, s.MaxPos, s.NormEps, s.RopeInterleaved = 2, 128, 131072, 1.5625e-07, true
-	s.EOS = []int{151329, 151336, 151338}
 })
 
 var glmKeys = keyTable(llamaKeys, map[string]key{
 	"attention_bias": biasKey(RoleQ, RoleK, RoleV),
-	"eos_token_id": {read: func(d *draft, v json.RawMessage) error {
-		d.EOS = nil
-		return sharedKeys["eos_token_id"].read(d, v)
-	}},
 })
 
 var glmNames = names{
@@ -38,6 +32,7 @@ var glm4 = &family{
 	name:         "glm4",
 	models:       "GLM-4-0414",
 	architecture: "Glm4ForCausalLM",
+	eos:          []int{151329, 151336, 151338},
 	base:         glmBase,
 	keys:         glmKeys,
 	partial:      0.5,

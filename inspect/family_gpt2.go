@@ -7,6 +7,7 @@ var gpt2 = &family{
 	name:         "gpt2",
 	models:       "GPT-2, DistilGPT2",
 	architecture: "GPT2LMHeadModel",
+	eos:          []int{50256},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELUTanh,
 		LearnedPos: true, MaxPos: 1024,

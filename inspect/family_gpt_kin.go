@@ -2,7 +2,9 @@ package inspect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 )
 
 // Families that descend from GPT-2.
@@ -40,6 +42,7 @@ var gptNeo = &family{
 	name:         "gpt_neo",
 	models:       "GPT-Neo",
 	architecture: "GPTNeoForCausalLM",
+	eos:          []int{50256},
 	base: gpt2.base.base(func(s *Spec) {
 		s.MaxPos, s.Window, s.AttnScale, s.WeightLayout = 2048, 256, 1, layoutOutIn
 	}),
@@ -53,25 +56,23 @@ var gptNeo = &family{
 		"layer_norm_epsilon":      epsKey,
 		"activation_function":     actKey,
 		"tie_word_embeddings":     boolKey(func(s *Spec) *bool { return &s.Tie }),
-		"window_size":             windowKey,
-		"attention_types":         ignoredKey, // attention_layers in short
-		"attention_layers": {read: func(d *draft, v json.RawMessage) error {
-			if err := layerTypesKey.read(d, v); err != nil {
+		"window_size":             windowKey("window_size"),
+		"attention_layers":        {read: readNeoLayers},
+		"attention_types":         {read: readNeoTypes},
+	},
+	windows: everyLayer, // that is local
+	complete: func(d *draft) error {
+		if d.layerTypes == nil {
+			if err := readNeoTypes(d, json.RawMessage(neoTypes)); err != nil {
 				return err
 			}
-			known := map[string]string{"global": layerFull, "local": layerSliding}
-			for i, name := range d.layerTypes {
-				if known[name] == "" {
-					return fmt.Errorf("layer %d is %q, only \"global\" and \"local\" are supported", i, name)
-				}
-				d.layerTypes[i] = known[name]
-			}
-			return nil
-		}},
+		}
+		if len(d.layerTypes) != d.Layers {
+			return fmt.Errorf("config key \"attention_types\": %d layers are listed, the model has %d", len(d.layerTypes), d.Layers)
+		}
+		return fourfold(d)
 	},
-	windows:  func(_ *draft, layer int) bool { return layer%2 == 1 },
-	complete: fourfold,
-	prefix:   "transformer.",
+	prefix: "transformer.",
 	names: gpt2.names.with(names{
 		RoleQKV: "-",
 		RoleQ:   "transformer.h.%d.attn.attention.q_proj",
@@ -83,11 +84,59 @@ var gptNeo = &family{
 	unused: []string{".attn.attention.bias", ".attn.attention.masked_bias"},
 }
 
+// neoTypes are the attention_types of a config that has none.
+const neoTypes = `[[["global", "local"], 12]]`
+
+// readNeoLayers reads whether each layer is global or local.
+func readNeoLayers(d *draft, v json.RawMessage) error {
+	var kinds []string
+	if err := json.Unmarshal(v, &kinds); err != nil {
+		return fmt.Errorf("want a list of names, have %s", clip(v))
+	}
+	return d.setNeoLayers(kinds)
+}
+
+// readNeoTypes reads the same in short: lists of kinds, each with how often it is repeated.
+func readNeoTypes(d *draft, v json.RawMessage) error {
+	var runs [][2]json.RawMessage
+	if err := json.Unmarshal(v, &runs); err != nil {
+		return fmt.Errorf("want lists of names and numbers, have %s", clip(v))
+	}
+	var kinds []string
+	for _, run := range runs {
+		var part []string
+		var times int
+		if json.Unmarshal(run[0], &part) != nil || json.Unmarshal(run[1], &times) != nil ||
+			times < 0 || times > maxLayers || len(part) > maxLayers {
+			return fmt.Errorf("want names and how often they are repeated, have %s, %s", clip(run[0]), clip(run[1]))
+		}
+		kinds = append(kinds, slices.Repeat(part, times)...)
+	}
+	return d.setNeoLayers(kinds)
+}
+
+// setNeoLayers takes the kinds of layers, which both keys must agree on.
+func (d *draft) setNeoLayers(kinds []string) error {
+	known := map[string]string{"global": layerFull, "local": layerSliding}
+	types := make([]string, len(kinds))
+	for i, kind := range kinds {
+		if types[i] = known[kind]; types[i] == "" {
+			return fmt.Errorf("layer %d is %q, only \"global\" and \"local\" are supported", i, kind)
+		}
+	}
+	if d.layerTypes != nil && !slices.Equal(d.layerTypes, types) {
+		return errors.New("attention_layers and attention_types contradict each other")
+	}
+	d.layerTypes = types
+	return nil
+}
+
 // gptBigCode is StarCoder and SantaCoder: GPT-2 with a single key and value head.
 var gptBigCode = &family{
 	name:         "gpt_bigcode",
 	models:       "StarCoder, SantaCoder",
 	architecture: "GPTBigCodeForCausalLM",
+	eos:          []int{50256},
 	base:         gpt2.base.base(func(s *Spec) { s.KVHeads, s.WeightLayout = 1, layoutOutIn }),
 	keys: keyTable(gpt2.keys, map[string]key{
 		"multi_query": {read: func(d *draft, v json.RawMessage) error {
@@ -121,13 +170,14 @@ var gptJ = &family{
 	name:         "gptj",
 	models:       "GPT-J",
 	architecture: "GPTJForCausalLM",
+	eos:          []int{50256},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELUTanh, Parallel: true,
 		Rope: true, RopeSpec: RopeSpec{RopeTheta: 10000, RotaryDim: 64}, RopeInterleaved: true, MaxPos: 2048,
 		WeightLayout: layoutOutIn,
 	},
 	keys: keyTable(gptKeys, map[string]key{
-		"rotary_dim":         optionalKey(maxHeadDim, func(s *Spec) *int { return &s.RotaryDim }),
+		"rotary_dim":         rotaryDimKey,
 		"rotary":             onlyKey("true"),
 		"scale_attn_weights": onlyKey("true"),
 	}),
@@ -149,11 +199,19 @@ var gptJ = &family{
 	unused: []string{".attn.bias", ".attn.masked_bias", ".attn.causal_mask", ".attn.embed_positions"},
 }
 
+// rotaryDimKey: null is not the default.
+var rotaryDimKey = func() key {
+	k := optionalKey(maxHeadDim, func(s *Spec) *int { return &s.RotaryDim })
+	k.null = func(*draft) error { return errors.New("null is not supported, only a number of values to rotate") }
+	return k
+}()
+
 // codeGen is CodeGen: GPT-J with one matrix for Q, V and K, in four blocks.
 var codeGen = &family{
 	name:         "codegen",
 	models:       "CodeGen",
 	architecture: "CodeGenForCausalLM",
+	eos:          []int{50256},
 	base:         gptJ.base.base(func(s *Spec) { s.QKVOrder = qkvBlocks }),
 	keys:         gptJ.keys,
 	complete: func(d *draft) error {
@@ -173,6 +231,7 @@ var bioGPT = &family{
 	name:         "biogpt",
 	models:       "BioGPT",
 	architecture: "BioGptForCausalLM",
+	eos:          []int{2},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-12, Act: actGELU,
 		LearnedPos: true, PosOffset: 2, MaxPos: 1024,
@@ -180,10 +239,11 @@ var bioGPT = &family{
 	},
 	keys: keyTable(modernKeys, map[string]key{
 		"layer_norm_eps":  epsKey,
-		"scale_embedding": flagKey(func(d *draft) *bool { return &d.useWindow }),
+		"scale_embedding": flagKey(func(d *draft) *bool { return &d.scaleEmbed }),
 	}),
+	start: func(d *draft) { d.scaleEmbed = true },
 	complete: func(d *draft) error {
-		if d.useWindow {
+		if d.scaleEmbed {
 			return gemmaScale(d)
 		}
 		return nil

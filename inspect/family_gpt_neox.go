@@ -5,6 +5,7 @@ var gptNeoX = &family{
 	name:         "gpt_neox",
 	models:       "GPT-NeoX, Pythia, RedPajama",
 	architecture: "GPTNeoXForCausalLM",
+	eos:          []int{2},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actGELU, Parallel: true,
 		Rope: true, RopeSpec: RopeSpec{RopeTheta: 10000}, MaxPos: 2048,

@@ -7,6 +7,7 @@ var granite = &family{
 	name:         "granite",
 	models:       "Granite 3",
 	architecture: "GraniteForCausalLM",
+	eos:          []int{2},
 	base:         graniteBase,
 	keys:         graniteKeys,
 	prefix:       "model.",
@@ -34,6 +35,7 @@ var graniteMoE = &family{
 	name:         "granitemoe",
 	models:       "Granite 3 with experts",
 	architecture: "GraniteMoeForCausalLM",
+	eos:          []int{2},
 	base:         graniteMoEBase,
 	keys:         keyTable(graniteKeys, expertKeys, expertInterKeys),
 	complete:     onlyExperts,
@@ -54,6 +56,7 @@ var graniteMoEShared = &family{
 	name:         "granitemoeshared",
 	models:       "Granite 4 preview with experts",
 	architecture: "GraniteMoeSharedForCausalLM",
+	eos:          []int{2},
 	base:         graniteMoEBase.base(func(s *Spec) { s.SharedExpert = true }),
 	keys: keyTable(graniteMoE.keys, map[string]key{
 		"shared_intermediate_size": sizeKey(maxWidth, func(s *Spec) *int { return &s.Inter }),
@@ -71,6 +74,7 @@ var hyperClovaX = &family{
 	name:         "hyperclovax",
 	models:       "HyperCLOVA X SEED",
 	architecture: "HyperCLOVAXForCausalLM",
+	eos:          []int{2},
 	base:         llamaBase,
 	keys: keyTable(graniteKeys, map[string]key{
 		"logits_scaling": floatKey(func(d *draft) *float64 { return &d.LogitScale }),

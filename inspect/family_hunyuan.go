@@ -11,8 +11,10 @@ var hunyuan = &family{
 	name:         "hunyuan_v1_dense",
 	models:       "Hunyuan (dense)",
 	architecture: "HunYuanDenseV1ForCausalLM",
+	eos:          []int{2},
 	base:         hunyuanBase,
 	keys:         hunyuanKeys,
+	ropeAlpha:    true,
 	prefix:       "model.",
 	names:        llamaNames.with(hunyuanNames),
 }
@@ -39,6 +41,7 @@ var hunyuanMoE = &family{
 	name:         "hunyuan_v1_moe",
 	models:       "Hunyuan-A13B",
 	architecture: "HunYuanMoEV1ForCausalLM",
+	eos:          []int{2},
 	base: hunyuanBase.base(func(s *Spec) {
 		s.Experts, s.TopK, s.TopKRenorm, s.SharedExpert = 1, 1, true, true
 	}),
@@ -46,8 +49,9 @@ var hunyuanMoE = &family{
 		"num_experts": sameKey(maxExperts, func(d *draft) *int { return &d.Experts }),
 		"moe_topk":    sameKey(maxExperts, func(d *draft) *int { return &d.TopK }),
 	}),
-	complete: func(d *draft) error { d.ExpertInter = d.Inter; return nil },
-	prefix:   "model.",
+	ropeAlpha: true,
+	complete:  func(d *draft) error { d.ExpertInter = d.Inter; return nil },
+	prefix:    "model.",
 	names: llamaNames.with(hunyuanNames).with(expertNames).with(names{
 		RoleRouter: "model.layers.%d.mlp.gate.wg",
 		RoleGate:   "model.layers.%d.mlp.shared_mlp.gate_proj",

@@ -5,6 +5,7 @@ var llama = &family{
 	name:         "llama",
 	models:       "Llama 2 and 3, SmolLM, TinyLlama, Vicuna",
 	architecture: "LlamaForCausalLM",
+	eos:          []int{2},
 	base:         llamaBase,
 	keys:         keyTable(llamaKeys, map[string]key{"is_llama_config": ignoredKey}),
 	prefix:       "model.",

@@ -7,6 +7,7 @@ var ernie45 = &family{
 	name:         "ernie4_5",
 	models:       "ERNIE 4.5 (dense)",
 	architecture: "Ernie4_5ForCausalLM",
+	eos:          []int{2},
 	base: llamaBase.base(func(s *Spec) {
 		s.KVHeads, s.HeadDim, s.MaxPos, s.NormEps = 2, 128, 131072, 1e-5
 		s.RopeTheta, s.RopeInterleaved, s.Tie = 500000, true, true
@@ -23,6 +24,7 @@ var seedOSS = &family{
 	name:         "seed_oss",
 	models:       "Seed-OSS",
 	architecture: "SeedOssForCausalLM",
+	eos:          []int{2},
 	base: llamaBase.base(func(s *Spec) {
 		s.KVHeads, s.HeadDim, s.MaxPos = 8, 128, 524288
 	}),
@@ -40,6 +42,7 @@ var helium = &family{
 	name:         "helium",
 	models:       "Helium",
 	architecture: "HeliumForCausalLM",
+	eos:          []int{2},
 	base: llamaBase.base(func(s *Spec) {
 		s.KVHeads, s.HeadDim, s.MaxPos, s.NormEps = 20, 128, 4096, 1e-8
 		s.RopeTheta, s.RopeInterleaved = 100000, true
@@ -54,14 +57,18 @@ var cwm = &family{
 	name:         "cwm",
 	models:       "Code World Model",
 	architecture: "CwmForCausalLM",
+	eos:          []int{128001, 128008, 128009},
 	base: llamaBase.base(func(s *Spec) {
 		s.KVHeads, s.HeadDim, s.MaxPos, s.NormEps = 8, 128, 131072, 1e-5
 		s.RopeTheta, s.Window = 1e6, 8192
 	}),
 	keys:    keyTable(llamaKeys, windowKeys),
 	windows: func(_ *draft, layer int) bool { return layer%4 != 0 },
-	prefix:  "model.",
-	names:   llamaNames,
+	rope: &ropeParams{RopeSpec: RopeSpec{
+		RopeScaling: ropeLlama3, RopeTheta: 1e6, RopeFactor: 16, RopeLowFreq: 1, RopeHighFreq: 4, RopeOriginal: 8192,
+	}},
+	prefix: "model.",
+	names:  llamaNames,
 }
 
 // arcee is AFM: a plain feed-forward network with squared ReLU.
@@ -69,6 +76,7 @@ var arcee = &family{
 	name:         "arcee",
 	models:       "AFM",
 	architecture: "ArceeForCausalLM",
+	eos:          []int{128001},
 	base: llamaBase.base(func(s *Spec) {
 		s.MaxPos, s.NormEps, s.Act, s.Gated = 4096, 1e-5, actReLU2, false
 	}),
@@ -82,6 +90,7 @@ var jais2 = &family{
 	name:         "jais2",
 	models:       "Jais 2",
 	architecture: "Jais2ForCausalLM",
+	eos:          []int{150024},
 	base: llamaBase.base(func(s *Spec) {
 		s.Norm, s.NormEps, s.MaxPos, s.Act, s.Gated = normLN, 1e-5, 8192, actReLU2, false
 	}),
@@ -96,6 +105,7 @@ var nemotron = &family{
 	name:         "nemotron",
 	models:       "Nemotron-4, Minitron",
 	architecture: "NemotronForCausalLM",
+	eos:          []int{3},
 	base: llamaBase.base(func(s *Spec) {
 		s.Norm, s.NormEps, s.NormPlusOne, s.MaxPos, s.Act, s.Gated = normLN, 1e-5, true, 4096, actReLU2, false
 	}),

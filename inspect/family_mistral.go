@@ -5,8 +5,9 @@ var mistral = &family{
 	name:         "mistral",
 	models:       "Mistral 7B, Nemo, Small",
 	architecture: "MistralForCausalLM",
+	eos:          []int{2},
 	base:         mistralBase,
-	keys:         keyTable(modernKeys, ropeKeys, map[string]key{"rms_norm_eps": epsKey, "sliding_window": windowKey}),
+	keys:         keyTable(modernKeys, ropeKeys, map[string]key{"rms_norm_eps": epsKey, "sliding_window": windowKey("sliding_window")}),
 	windows:      everyLayer,
 	prefix:       "model.",
 	names:        llamaNames,
@@ -19,6 +20,7 @@ var ministral = &family{
 	name:         "ministral",
 	models:       "Ministral 8B",
 	architecture: "MinistralForCausalLM",
+	eos:          []int{2},
 	base:         mistralBase,
 	keys:         keyTable(mistral.keys, map[string]key{"layer_types": layerTypesKey}),
 	windows:      everyLayer,
@@ -31,6 +33,7 @@ var mixtral = &family{
 	name:         "mixtral",
 	models:       "Mixtral",
 	architecture: "MixtralForCausalLM",
+	eos:          []int{2},
 	base: mistralBase.base(func(s *Spec) {
 		s.Window, s.NormEps, s.RopeTheta = 0, 1e-5, 1e6
 		s.Experts, s.TopK, s.TopKRenorm = 8, 2, true
@@ -53,9 +56,14 @@ var ministral3 = &family{
 	name:         "ministral3",
 	models:       "Ministral 3",
 	architecture: "Ministral3ForCausalLM",
+	eos:          []int{2},
 	base:         mistralBase.base(func(s *Spec) { s.HeadDim, s.MaxPos, s.NormEps, s.RopeTheta, s.Window = 128, 262144, 1e-5, 1e6, 0 }),
 	keys:         mistral.keys,
 	windows:      everyLayer,
-	prefix:       "model.",
-	names:        llamaNames,
+	rope: &ropeParams{mscale: 1, mscaleAll: 1, RopeSpec: RopeSpec{
+		RopeScaling: ropeYarn, RopeTheta: 1e6, RopeFactor: 16, RopeOriginal: 16384, RopeBetaFast: 32, RopeBetaSlow: 1,
+		RopeQueryGrowth: 0.1,
+	}},
+	prefix: "model.",
+	names:  llamaNames,
 }

@@ -6,6 +6,7 @@ var nanoChat = &family{
 	name:         "nanochat",
 	models:       "nanochat",
 	architecture: "NanoChatForCausalLM",
+	eos:          []int{1},
 	base: llamaBase.base(func(s *Spec) {
 		s.Act, s.Gated, s.LogitCap = actReLU2, false, 15
 		s.QKNorm, s.QKNormLate, s.RopeReversed = qkNormHead, true, true

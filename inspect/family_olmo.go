@@ -5,6 +5,7 @@ var olmo = &family{
 	name:         "olmo",
 	models:       "OLMo",
 	architecture: "OlmoForCausalLM",
+	eos:          []int{50279},
 	base:         llamaBase.base(func(s *Spec) { s.Norm, s.NormEps = normLN, 1e-5 }),
 	keys: keyTable(modernKeys, ropeKeys, map[string]key{
 		"attention_bias": biasKey(RoleQ, RoleK, RoleV, RoleO),
@@ -19,6 +20,7 @@ var olmo2 = &family{
 	name:         "olmo2",
 	models:       "OLMo 2",
 	architecture: "Olmo2ForCausalLM",
+	eos:          []int{50279},
 	base:         olmo2Base,
 	keys:         llamaKeys,
 	prefix:       "model.",
@@ -40,6 +42,7 @@ var olmo3 = &family{
 	name:         "olmo3",
 	models:       "OLMo 3",
 	architecture: "Olmo3ForCausalLM",
+	eos:          []int{50279},
 	base:         olmo2Base.base(func(s *Spec) { s.RopeTheta, s.Window = 500000, 4096 }),
 	keys:         keyTable(llamaKeys, windowKeys),
 	windows:      mostLayers,
@@ -60,6 +63,7 @@ var olmoE = &family{
 	name:         "olmoe",
 	models:       "OLMoE",
 	architecture: "OlmoeForCausalLM",
+	eos:          []int{50279},
 	base: olmo2Base.base(func(s *Spec) {
 		s.MaxPos, s.Experts, s.TopK = 4096, 64, 8
 	}),
@@ -78,6 +82,7 @@ var flexOlmo = &family{
 	name:         "flex_olmo",
 	models:       "FlexOlmo",
 	architecture: "FlexOlmoForCausalLM",
+	eos:          []int{100257},
 	base: olmo2Base.base(func(s *Spec) {
 		s.NormEps, s.RopeTheta, s.MaxPos, s.Experts, s.TopK = 1e-6, 500000, 4096, 7, 5
 	}),

@@ -8,6 +8,7 @@ var opt = &family{
 	name:         "opt",
 	models:       "OPT",
 	architecture: "OPTForCausalLM",
+	eos:          []int{2},
 	base: Spec{
 		Norm: normLN, NormEps: 1e-5, Act: actReLU,
 		LearnedPos: true, PosOffset: 2, MaxPos: 2048,

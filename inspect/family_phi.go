@@ -7,6 +7,7 @@ var phi = &family{
 	name:         "phi",
 	models:       "Phi-1, Phi-1.5, Phi-2",
 	architecture: "PhiForCausalLM",
+	eos:          []int{2},
 	base: llamaBase.base(func(s *Spec) {
 		s.Norm, s.NormEps, s.Act, s.Gated, s.Parallel = normLN, 1e-5, actGELUTanh, false, true
 	}),
@@ -53,6 +54,7 @@ var persimmon = &family{
 	name:         "persimmon",
 	models:       "Persimmon",
 	architecture: "PersimmonForCausalLM",
+	eos:          []int{2},
 	base: llamaBase.base(func(s *Spec) {
 		s.Norm, s.NormEps, s.Act, s.Gated, s.MaxPos = normLN, 1e-5, actReLU2, false, 16384
 		s.QKNorm, s.QKVOrder = qkNormHead, qkvGrouped

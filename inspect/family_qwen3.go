@@ -7,6 +7,7 @@ var qwen3 = &family{
 	architecture: "Qwen3ForCausalLM",
 	base:         qwen3Base,
 	keys:         keyTable(qwenKeys, map[string]key{"attention_bias": biasKey(RoleQ, RoleK, RoleV, RoleO)}),
+	start:        qwenStart,
 	windows:      upperLayers,
 	complete:     qwenWindow,
 	prefix:       "model.",

@@ -1,5 +1,10 @@
 package inspect
 
+import (
+	"fmt"
+	"slices"
+)
+
 // qwen3MoE is Qwen3 with mixtures of experts, and dense layers where config says so.
 var qwen3MoE = &family{
 	name:         "qwen3_moe",
@@ -15,14 +20,20 @@ var qwen3MoE = &family{
 		"decoder_sparse_step":   intKey(1, maxLayers, func(d *draft) *int { return &d.period }),
 		"mlp_only_layers":       flagsKey,
 	}),
-	windows: upperLayers,
+	windows: everyLayer, // max_window_layers and layer_types have no say here, unlike in the dense models
 	complete: func(d *draft) error {
 		for layer := range d.Layers {
-			if contains(d.flags, layer) || (layer+1)%max(d.period, 1) != 0 {
+			if slices.Contains(d.flags, layer) || (layer+1)%max(d.period, 1) != 0 {
 				d.Dense = append(d.Dense, layer)
 			}
 		}
-		return qwenWindow(d)
+		if err := qwenWindow(d); err != nil {
+			return err
+		}
+		if d.Window > 0 && slices.Contains(d.layerTypes, layerFull) {
+			return fmt.Errorf("config key \"layer_types\": %q beside \"use_sliding_window\", which is of every layer", layerFull)
+		}
+		return nil
 	},
 	prefix:       "model.",
 	names:        llamaNames.with(qkNormNames).with(expertNames),

@@ -7,6 +7,7 @@ var smolLM3 = &family{
 	name:         "smollm3",
 	models:       "SmolLM3",
 	architecture: "SmolLM3ForCausalLM",
+	eos:          []int{128001},
 	base: llamaBase.base(func(s *Spec) {
 		s.KVHeads, s.MaxPos, s.RopeTheta, s.Tie = 4, 32768, 2e6, true
 	}),

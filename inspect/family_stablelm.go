@@ -5,7 +5,8 @@ var stableLM = &family{
 	name:         "stablelm",
 	models:       "StableLM",
 	architecture: "StableLmForCausalLM",
-	base:         llamaBase.base(func(s *Spec) { s.Norm, s.NormEps, s.MaxPos = normLN, 1e-5, 4096 }),
+	eos:          []int{0},
+	base:         llamaBase.base(func(s *Spec) { s.KVHeads, s.Norm, s.NormEps, s.MaxPos = 32, normLN, 1e-5, 4096 }),
 	keys: keyTable(modernKeys, ropeKeys, map[string]key{
 		"layer_norm_eps":        epsKey,
 		"use_qkv_bias":          biasKey(RoleQ, RoleK, RoleV),

@@ -88,6 +88,9 @@ func (d *draft) addRope(layers string, values map[string]json.RawMessage) error 
 	if err != nil {
 		return err
 	}
+	if p.alpha != 0 && !d.fam.ropeAlpha {
+		return fmt.Errorf("\"alpha\" is not understood for %s, refusing to guess", d.fam.name)
+	}
 	if q, ok := d.ropes[layers]; ok {
 		if p.RopeTheta == 0 {
 			p.RopeTheta = q.RopeTheta
@@ -204,6 +207,12 @@ func (d *draft) finishRope() error {
 		s.RopeSpec, s.LocalRope = RopeSpec{RopeScaling: ropeNone}, nil
 		return nil
 	}
+	if p := d.fam.rope; p != nil && len(d.ropes) == 0 {
+		if d.theta != 0 && d.theta != p.RopeTheta {
+			return fmt.Errorf("config key \"rope_theta\": %g without rope parameters, whose default for %s has %g", d.theta, d.fam.name, p.RopeTheta)
+		}
+		d.ropes[""] = *p
+	}
 	main, local := d.ropes[""], d.ropes[""]
 	if p, ok := d.ropes[layerFull]; ok {
 		main = p
@@ -285,8 +294,11 @@ func (d *draft) rope(p ropeParams, theta float64) (RopeSpec, error) {
 	}
 	if d.original != 0 {
 		r.RopeOriginal = d.original
-	} else if r.RopeOriginal == 0 {
-		r.RopeOriginal = d.MaxPos
+	}
+	for _, n := range []int{d.fam.original, d.MaxPos} {
+		if r.RopeOriginal == 0 {
+			r.RopeOriginal = n
+		}
 	}
 	return r, d.ropeFactors(&r, p)
 }
