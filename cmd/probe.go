@@ -30,6 +30,9 @@ func (a *app) probeCommand() *cobra.Command {
 and measures the capacity that plans count with. The probe hash is over the bits of one fixed product: it is the same on
 every machine and backend of a numerics version, and stages whose hash differs are refused.
 
+The environment variable DCHAIN_CPU, here as for every command, allows one set of kernels alone: generic, avx2, avxvnni,
+avx512vnni, neon or sdot.
+
 Exit code 1: no kernels pass.`,
 		Example: `  dchain probe
   dchain probe --model Qwen/Qwen2.5-0.5B-Instruct --threads 4 --json`,
