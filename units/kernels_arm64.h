@@ -58,7 +58,7 @@
 	VEOR c.B16, c.B16, c.B16 \
 	VEOR d.B16, d.B16, d.B16
 
-// FLUSH zeroes what is below 2^-63 (V30) in register z; t is a temporary. NaN passes.
+// FLUSHCONST loads 2^-63. FLUSH zeroes what is below it in register z; t is a temporary. NaN passes.
 #define FLUSHCONST SET(0x20000000, V30)
 
 #define FLUSH(z, t) \

@@ -47,11 +47,11 @@ func TestPanelKernels(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
 		for _, tile := range tileSizes {
 			for _, groups := range []int{4, 8, 12, 16, 60, 64, 68, 224, 1000} {
-				for _, fill := range []string{"random", "low", "high", "mixed"} {
+				for _, fill := range []string{"random", "low", "high", "mixed", "edges"} {
 					w, a := newGuarded[uint8](groups*64, 77), newGuarded[int8](groups*tile*4, 77)
 					init := newGuarded[int32](tile, 99)
 					for i := range w.v {
-						w.v[i] = fillByte(fill, i, rng)
+						w.v[i] = fillByte(fill, i, rng) ^ 0x80
 					}
 					for i := range a.v {
 						a.v[i] = int8(fillByte(fill, i/3, rng))
@@ -82,14 +82,17 @@ func TestPanelKernels(t *testing.T) {
 	})
 }
 
+// fillByte draws value i of a kind, a weight or a limb, as the bits of an int8.
 func fillByte(kind string, i int, rng *rand.Rand) uint8 {
 	switch kind {
 	case "low":
-		return 0x80 // -128, or the weight 0
+		return 0x80
 	case "high":
-		return 0xff // -1, or the weight 127
+		return 0x7f
 	case "mixed":
 		return []uint8{0x80, 0x7f, 0, 0xff}[i%4]
+	case "edges":
+		return []uint8{0x80, 0x7f}[rng.IntN(2)]
 	}
 	return uint8(rng.Uint32())
 }
