@@ -18,7 +18,7 @@ var vulkanOps = [...]vulkanOp{
 	OpScale:    (*recording).scale,
 	OpSoftcap:  (*recording).softcap,
 	OpRoute:    (*recording).route,
-	OpExperts:  nil,
+	OpExperts:  (*recording).experts,
 }
 
 // ops records the operations [first, end) of the program.

@@ -1,5 +1,7 @@
 package units
 
+import "dchain/units/vk"
+
 // Quantising and linear operations on a Vulkan device. A Limbs buffer is laid out as shaders/limbs.glsl says.
 
 // limbsRowBytes is what a row takes in a Limbs buffer of this width: three planes, exponent and flag.
@@ -15,13 +17,17 @@ func (d *vulkanDevice) rowGroup(n int) (size, per int) {
 // quantise records OpQuantize.
 func (r *recording) quantise(i int) int {
 	op := &r.prog.Ops[i]
-	width := r.prog.Bufs[op.A].Width
+	r.quantiseRows(i, r.rows, r.prog.Bufs[op.A].Width, r.buffer(op.A), r.buffer(op.Dst))
+	return 1
+}
+
+// quantiseRows makes a Limbs buffer of [rows][width] values, for operation i.
+func (r *recording) quantiseRows(i, rows, width int, in, out vk.Binding) {
 	words := padded(width, vulkanPadK) / 4
 	size, per := r.dev.rowGroup(words)
 	r.dispatch(shader{name: "quantize", constants: []uint32{uint32(size), uint32(per)}},
-		pushConstants(width, words, r.rows, i), r.rows, 1, 1,
-		read(r.buffer(op.A)), write(r.buffer(op.Dst)), shared(r.status()))
-	return 1
+		pushConstants(width, words, rows, i), rows, 1, 1,
+		read(in), write(out), shared(r.status()))
 }
 
 // linearShape is how the shader for few rows shares out a matrix.
@@ -32,24 +38,40 @@ type linearShape struct {
 }
 
 const (
-	// fewRows is the largest batch that reads the weights once in registers.
-	fewRows = 8
 	// loadsInFlight is how many 16-byte loads of weights an invocation begins before it uses the first.
 	loadsInFlight = 8
-	// manyOutputs is the number of subgroups that keep a large device busy; a matrix with more outputs gives each more.
-	manyOutputs = 4096
-	tileOutputs = 64 // of linear_tile.comp
-	tileRows    = 32
+	tileSide    = 16 // invocations of linear_tile.comp each way
 )
 
-// linearShape picks the shape for a matrix of n outputs, vectors of 16 inputs, and rows of the batch.
-func (d *vulkanDevice) linearShape(n, vectors, rows, limbs int) linearShape {
-	s := linearShape{outputs: 1, groups: max(1, 128/d.info.Subgroup)}
-	for s.outputs < 4 && n >= 2*manyOutputs*s.outputs && 2*s.outputs*rows <= min(d.info.Subgroup, fewRows) {
-		s.outputs *= 2
+// fewRows is the largest batch that reads the weights once, with its sums in registers. A software renderer takes minutes
+// to compile what is unrolled so far (d.plain).
+func (d *vulkanDevice) fewRows() int {
+	if d.plain {
+		return 1
+	}
+	return min(8, d.info.Subgroup)
+}
+
+// linearShape picks the shape for vectors of 16 inputs and rows of the batch. It does not depend on the number of outputs, so
+// that a gate tries the very shaders of a matrix on a part of it.
+func (d *vulkanDevice) linearShape(vectors, rows, limbs int) linearShape {
+	s := linearShape{outputs: 1, unroll: 1, groups: max(1, 128/d.info.Subgroup)}
+	if d.plain {
+		return s
+	}
+	if 2*rows <= d.fewRows() {
+		s.outputs = 2
 	}
 	s.unroll = max(1, min(loadsInFlight/(s.outputs*limbs), ceilDiv(vectors, d.info.Subgroup)))
 	return s
+}
+
+// tileShape is how many outputs and rows an invocation of linear_tile.comp computes.
+func (d *vulkanDevice) tileShape() (outputs, rows int) {
+	if d.plain {
+		return 1, 1
+	}
+	return 4, 2
 }
 
 // linears records OpLinear. Neighbours that read the same rows have no barrier between them, so they run side by side.
@@ -61,16 +83,18 @@ func (r *recording) linears(i int) int {
 		part := &l.parts[p]
 		for row := 0; row < r.rows; {
 			n := r.rows - row
-			if n <= min(fewRows, r.dev.info.Subgroup) {
-				s := r.dev.linearShape(part.count, vectors, n, l.mode.Limbs())
+			if n <= r.dev.fewRows() {
+				s := r.dev.linearShape(vectors, n, l.mode.Limbs())
 				r.linear(op, part, row, shader{"linear_rows_" + string(r.dev.tier), r.dev.info.Subgroup, []uint32{
 					uint32(s.groups * r.dev.info.Subgroup), uint32(l.mode.Limbs()), boolConstant(op.Bias != nil),
 					uint32(s.outputs), uint32(n), uint32(s.unroll)}}, ceilDiv(part.count, s.outputs*s.groups), 1)
 				break
 			}
-			n = min(n, tileRows*r.dev.info.MaxGroups[1])
+			perN, perM := r.dev.tileShape()
+			n = min(n, tileSide*perM*r.dev.info.MaxGroups[1])
 			r.linear(op, part, row, shader{"linear_tile_" + string(r.dev.tier), 0, []uint32{
-				0, uint32(l.mode.Limbs()), boolConstant(op.Bias != nil)}}, ceilDiv(part.count, tileOutputs), ceilDiv(n, tileRows))
+				0, uint32(l.mode.Limbs()), boolConstant(op.Bias != nil), uint32(perN), uint32(perM)}},
+				ceilDiv(part.count, tileSide*perN), ceilDiv(n, tileSide*perM))
 			row += n
 		}
 	}

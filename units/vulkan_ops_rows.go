@@ -1,5 +1,7 @@
 package units
 
+import "dchain/units/vk"
+
 // Norms, rotary positions, element-wise operations and routing: their dispatches.
 
 // rowThreads is the size of a workgroup that holds n items of a row, per of them in an invocation where there is room; items
@@ -59,18 +61,22 @@ func (r *recording) softcap(i int) int {
 
 // elementwise dispatches elementwise.comp; binary says that the operation reads B.
 func (r *recording) elementwise(i int, kind uint32, binary bool, factor float32) int {
-	const threads, each = 256, 4
 	op := &r.prog.Ops[i]
-	width := r.prog.Bufs[op.Dst].Width
-	b := read(r.tables())
+	b := r.tables()
 	if binary {
-		b = read(r.buffer(op.B))
+		b = r.buffer(op.B)
 	}
-	groups := min(ceilDiv(r.rows*width, threads*each), r.dev.info.MaxGroups[0])
-	r.dispatch(shader{name: "elementwise", constants: []uint32{threads, kind, boolConstant(binary)}},
-		pushConstants(r.rows*width, width, i, factor, 1/factor), groups, 1, 1,
-		read(r.buffer(op.A)), b, write(r.buffer(op.Dst)), read(r.tables()), shared(r.status()))
+	r.elements(i, kind, binary, factor, r.rows, r.prog.Bufs[op.Dst].Width, r.buffer(op.A), b, r.buffer(op.Dst))
 	return 1
+}
+
+// elements applies an element-wise operation to [rows][width] values.
+func (r *recording) elements(i int, kind uint32, binary bool, factor float32, rows, width int, a, b, dst vk.Binding) {
+	const threads, each = 256, 4
+	groups := min(ceilDiv(rows*width, threads*each), r.dev.info.MaxGroups[0])
+	r.dispatch(shader{name: "elementwise", constants: []uint32{threads, kind, boolConstant(binary)}},
+		pushConstants(rows*width, width, i, factor, 1/factor), groups, 1, 1,
+		read(a), read(b), write(dst), read(r.tables()), shared(r.status()))
 }
 
 // route is OpRoute: route.comp.

@@ -74,7 +74,14 @@ func (e *vulkanExecutable) size() error {
 		return fmt.Errorf("a row of %d bytes, the device binds %d", widest, e.dev.info.MaxRange)
 	}
 	for i := range e.prog.Ops {
-		e.attends = e.attends || e.prog.Ops[i].Kind == OpAttend
+		op := &e.prog.Ops[i]
+		e.attends = e.attends || op.Kind == OpAttend
+		if op.Kind == OpExperts {
+			e.maxRows = min(e.maxRows, e.expertRows(op))
+		}
+	}
+	if e.maxRows < 1 {
+		return fmt.Errorf("the experts of a row need more than the %d bytes that the device binds", e.dev.info.MaxRange)
 	}
 	return nil
 }
@@ -145,8 +152,11 @@ func (e *vulkanExecutable) inOffset() int { return stepRows + 8*e.capacity }
 func (e *vulkanExecutable) collect(rows int, out []float32) error {
 	down := e.down.Bytes()
 	if s := binary.LittleEndian.Uint32(down); s != noFailure {
-		op := &e.prog.Ops[s>>16]
-		return &OpError{op.Kind, op.Layer, int(s & 0xffff), errNotFinite}
+		op, row := &e.prog.Ops[s>>16], int(s&0xffff)
+		if op.Kind == OpExperts {
+			row /= op.TopK // they count rows by expert
+		}
+		return &OpError{op.Kind, op.Layer, row, errNotFinite}
 	}
 	getFloats(out, down[stepRows:])
 	if i := notFinite(out); i >= 0 {
