@@ -54,12 +54,16 @@ type vulkanDevice struct {
 	info       *vk.DeviceInfo
 	tier       VulkanTier
 	auditEvery int
-	kern       *kernels // quantises weights
-	pool       *pool
-	tables     *vk.Buffer // luts, in the order of numerics.glsl
-	products   *vk.Buffer // luts.MulBin; nil but for the tier LUT
-	compiled   atomic.Uint64
-	closed     atomic.Bool
+	// plain is for a software renderer, which takes minutes to compile what is unrolled far: an invocation computes little.
+	plain bool
+	// fewRows is the largest batch for which a linear operation reads the weights once with its sums in registers.
+	fewRows  int
+	kern     *kernels // quantises weights
+	pool     *pool
+	tables   *vk.Buffer // luts, in the order of numerics.glsl
+	products *vk.Buffer // luts.MulBin; nil but for the tier LUT
+	compiled atomic.Uint64
+	closed   atomic.Bool
 
 	mu        sync.Mutex
 	pipelines map[string]*vk.Pipeline
@@ -114,6 +118,10 @@ func (d *vulkanDevice) start() error {
 		return fmt.Errorf("it has no reductions over subgroups: %w", vk.ErrUnavailable)
 	case d.info.MaxShared < 32<<10 || d.info.MaxInvocations < 256:
 		return fmt.Errorf("workgroups of %d invocations with %d bytes, want 256 with 32,768: %w", d.info.MaxInvocations, d.info.MaxShared, vk.ErrUnavailable)
+	}
+	d.plain, d.fewRows = d.info.CPU(), min(8, d.info.Subgroup)
+	if d.plain {
+		d.fewRows = 1
 	}
 	var err error
 	if d.tables, err = d.upload(slices.Concat(luts.Exp2Bin, luts.RecipBin, luts.RsqrtBin, luts.GaussBin)); err != nil {

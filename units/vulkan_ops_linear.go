@@ -40,17 +40,8 @@ type linearShape struct {
 const (
 	// loadsInFlight is how many 16-byte loads of weights an invocation begins before it uses the first.
 	loadsInFlight = 8
-	tileSide    = 16 // invocations of linear_tile.comp each way
+	tileSide      = 16 // invocations of linear_tile.comp each way
 )
-
-// fewRows is the largest batch that reads the weights once, with its sums in registers. A software renderer takes minutes
-// to compile what is unrolled so far (d.plain).
-func (d *vulkanDevice) fewRows() int {
-	if d.plain {
-		return 1
-	}
-	return min(8, d.info.Subgroup)
-}
 
 // linearShape picks the shape for vectors of 16 inputs and rows of the batch. It does not depend on the number of outputs, so
 // that a gate tries the very shaders of a matrix on a part of it.
@@ -59,7 +50,7 @@ func (d *vulkanDevice) linearShape(vectors, rows, limbs int) linearShape {
 	if d.plain {
 		return s
 	}
-	if 2*rows <= d.fewRows() {
+	if 2*rows <= d.fewRows {
 		s.outputs = 2
 	}
 	s.unroll = max(1, min(loadsInFlight/(s.outputs*limbs), ceilDiv(vectors, d.info.Subgroup)))
@@ -83,7 +74,7 @@ func (r *recording) linears(i int) int {
 		part := &l.parts[p]
 		for row := 0; row < r.rows; {
 			n := r.rows - row
-			if n <= r.dev.fewRows() {
+			if n <= r.dev.fewRows {
 				s := r.dev.linearShape(vectors, n, l.mode.Limbs())
 				r.linear(op, part, row, shader{"linear_rows_" + string(r.dev.tier), r.dev.info.Subgroup, []uint32{
 					uint32(s.groups * r.dev.info.Subgroup), uint32(l.mode.Limbs()), boolConstant(op.Bias != nil),

@@ -1,0 +1,54 @@
+package units
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"dchain/units/vk"
+)
+
+// vulkanTest opens the first Vulkan device, without a pipeline cache.
+func vulkanTest(tb testing.TB, o VulkanOptions) *vulkanDevice {
+	tb.Helper()
+	o.CacheDir = "-"
+	d, err := NewVulkan(o)
+	if errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return d.(*vulkanDevice)
+}
+
+// vulkanTiersTest calls f with a device of every tier.
+func vulkanTiersTest(t *testing.T, f func(t *testing.T, d *vulkanDevice)) {
+	for _, tier := range VulkanTiers(vulkanTest(t, VulkanOptions{}).info) {
+		t.Run(string(tier), func(t *testing.T) { f(t, vulkanTest(t, VulkanOptions{Tier: tier})) })
+	}
+}
+
+func TestVulkanGate(t *testing.T) {
+	vulkanTiersTest(t, func(t *testing.T, d *vulkanDevice) {
+		r, err := Gate(d, GateShapes{Linears: gateShapes.Linears})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d checks in %v", len(r.Checks), r.Took)
+	})
+}
+
+// TestVulkanShapes tries the shapes of linear shaders that GPUs are given, whatever the device.
+func TestVulkanShapes(t *testing.T) {
+	d := vulkanTest(t, VulkanOptions{})
+	d.plain, d.fewRows = false, 4
+	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{70, 600, Int8}, {37, 70, Int8x2}}}); err != nil {
+		t.Fatal(err)
+	}
+}
