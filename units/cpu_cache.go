@@ -17,8 +17,13 @@ type cpuCache struct {
 	spec   CacheSpec
 	hd     int // head dimension, padded to whole panels
 	blocks int // per slot
-	data   []uint8
-	exps   []int16 // per block: 64 of K, 64 of V
+	layers []cpuCacheLayer
+}
+
+// cpuCacheLayer is the part of one layer: [slots][heads][blocks].
+type cpuCacheLayer struct {
+	data []uint8
+	exps []int16 // per block: 64 of K, 64 of V
 }
 
 func (d *cpuDevice) NewCache(spec CacheSpec) (Cache, error) {
@@ -27,9 +32,13 @@ func (d *cpuDevice) NewCache(spec CacheSpec) (Cache, error) {
 	}
 	c := &cpuCache{dev: d, spec: spec, hd: padded(spec.HeadDim, panelRows),
 		blocks: (spec.Context + blockPositions - 1) / blockPositions}
-	n := spec.Layers * spec.Slots * spec.KVHeads * c.blocks
-	c.data = make([]uint8, n*c.blockBytes())
-	c.exps = make([]int16, n*2*blockPositions)
+	// One allocation a layer: memory fresh from the system is not touched before it is used, but a single large allocation
+	// that begins in memory used before is cleared as a whole.
+	n := spec.Slots * spec.KVHeads * c.blocks
+	c.layers = make([]cpuCacheLayer, spec.Layers)
+	for i := range c.layers {
+		c.layers[i] = cpuCacheLayer{make([]uint8, n*c.blockBytes()), make([]int16, n*2*blockPositions)}
+	}
 	return c, nil
 }
 
@@ -53,7 +62,7 @@ func (c *cpuCache) Spec() CacheSpec { return c.spec }
 func (c *cpuCache) owner() Device { return c.dev }
 
 func (c *cpuCache) Close() error {
-	c.data, c.exps = nil, nil
+	c.layers = nil
 	return nil
 }
 
@@ -66,10 +75,10 @@ type kvBlock struct {
 }
 
 func (c *cpuCache) block(layer, slot, head, b int) kvBlock {
-	i := ((layer*c.spec.Slots+slot)*c.spec.KVHeads+head)*c.blocks + b
+	i := (slot*c.spec.KVHeads+head)*c.blocks + b
 	size := c.blockBytes()
-	data := c.data[i*size : (i+1)*size]
-	exps := c.exps[i*2*blockPositions : (i+1)*2*blockPositions]
+	data := c.layers[layer].data[i*size : (i+1)*size]
+	exps := c.layers[layer].exps[i*2*blockPositions : (i+1)*2*blockPositions]
 	return kvBlock{data[:size/2], data[size/2:], exps[:blockPositions], exps[blockPositions:]}
 }
 
