@@ -1,12 +1,14 @@
 package units
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 const (
-	bandwidthBytes = 256 << 20 // far more than any cache
+	bandwidthBytes = 512 << 20 // more than the caches
 	bandwidthChunk = 1 << 20
 	bandwidthFor   = 200 * time.Millisecond
 )
@@ -15,7 +17,11 @@ const (
 // passes over a buffer much larger than the caches.
 func MemoryBandwidth(threads int) float64 {
 	kern := kernelSets()[0]
-	buffer := make([]uint64, bandwidthBytes/8)
+	region, err := newRegion(bandwidthBytes, true) // as weights lie
+	if err != nil {
+		panic(err) // like any memory that there is not
+	}
+	buffer := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(region.data))), bandwidthBytes/8)
 	p := newPool(max(1, threads))
 	defer p.close()
 	j := newJob()
@@ -32,5 +38,6 @@ func MemoryBandwidth(threads int) float64 {
 		p.run(j, chunks, func(_, i int) { sink.Add(kern.sum(buffer[i*words : (i+1)*words])) })
 		best = max(best, bandwidthBytes/time.Since(t).Seconds()/1e9)
 	}
+	runtime.KeepAlive(region)
 	return best
 }

@@ -38,6 +38,7 @@ type cpuDevice struct {
 	threads    int
 	auditEvery int
 	pool       *pool
+	memory     weightMemory
 	compiled   atomic.Uint64 // executables so far: the seed of their audits
 	closed     atomic.Bool
 }

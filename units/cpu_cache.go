@@ -17,6 +17,7 @@ type cpuCache struct {
 	spec   CacheSpec
 	hd     int // head dimension, padded to whole panels
 	blocks int // per slot
+	region *region // of all layers' data
 	layers []cpuCacheLayer
 }
 
@@ -32,12 +33,15 @@ func (d *cpuDevice) NewCache(spec CacheSpec) (Cache, error) {
 	}
 	c := &cpuCache{dev: d, spec: spec, hd: padded(spec.HeadDim, panelRows),
 		blocks: (spec.Context + blockPositions - 1) / blockPositions}
-	// One allocation a layer: memory fresh from the system is not touched before it is used, but a single large allocation
-	// that begins in memory used before is cleared as a whole.
 	n := spec.Slots * spec.KVHeads * c.blocks
+	size := n * c.blockBytes()
+	var err error
+	if c.region, err = newRegion(spec.Layers*size, false); err != nil {
+		return nil, fmt.Errorf("reserving the kv cache: %w", err)
+	}
 	c.layers = make([]cpuCacheLayer, spec.Layers)
 	for i := range c.layers {
-		c.layers[i] = cpuCacheLayer{make([]uint8, n*c.blockBytes()), make([]int16, n*2*blockPositions)}
+		c.layers[i] = cpuCacheLayer{c.region.data[i*size : (i+1)*size], make([]int16, n*2*blockPositions)}
 	}
 	return c, nil
 }
@@ -62,7 +66,7 @@ func (c *cpuCache) Spec() CacheSpec { return c.spec }
 func (c *cpuCache) owner() Device { return c.dev }
 
 func (c *cpuCache) Close() error {
-	c.layers = nil
+	c.region, c.layers = nil, nil
 	return nil
 }
 

@@ -1,11 +1,14 @@
 package units
 
+import "fmt"
+
 // cpuLinear is a weight matrix in panels (see panelRows): for each panel of 16 output rows the first weight limb
 // [K/4][16][4], then the second if there is one. Rows beyond n are zero.
 type cpuLinear struct {
 	matrixRows
 	dev    *cpuDevice
 	groups int     // of 4 inputs, padding included
+	region *region // where packed lies; nil where it is the caller's
 	packed []uint8 // data, then scale
 	data   []uint8
 	scale  []float32 // s[n], padded to whole panels
@@ -16,7 +19,12 @@ func (d *cpuDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear, e
 	if err != nil {
 		return nil, err
 	}
-	l.hold(make([]uint8, size))
+	packed, region, err := d.memory.bytes(size)
+	if err != nil {
+		return nil, fmt.Errorf("reserving %q: %w", name, err)
+	}
+	l.region = region
+	l.hold(packed)
 	return l, nil
 }
 

@@ -1,0 +1,90 @@
+package units
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// TestWeightMemory: pieces are zero, aligned, and none reaches into another, small ones in shared regions and large ones
+// of their own. They stay while their regions are held, whatever the collector does.
+func TestWeightMemory(t *testing.T) {
+	var m weightMemory
+	const limit = sharedBytes / 4
+	sizes := []int{1, 63, 64, 65, 4096, 1 << 20, limit, limit + 1, 7, limit - 1, limit, limit, limit, 5}
+	var pieces [][]uint8
+	var regions []*region
+	for _, n := range sizes {
+		b, r, err := m.bytes(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) != n || cap(b) != n && n <= limit {
+			t.Fatalf("%d bytes: got %d of %d", n, len(b), cap(b))
+		}
+		if at := uintptr(unsafe.Pointer(&b[0])); at%memoryAlign != 0 {
+			t.Errorf("%d bytes lie at %#x", n, at)
+		}
+		pieces, regions = append(pieces, b), append(regions, r)
+	}
+	for i, b := range pieces {
+		for j, v := range b {
+			if v != 0 {
+				t.Fatalf("piece %d: byte %d was %d before it was written", i, j, v)
+			}
+			b[j] = uint8(i + 1)
+		}
+	}
+	runtime.GC()
+	for i, b := range pieces {
+		for j, v := range b {
+			if v != uint8(i+1) {
+				t.Fatalf("piece %d: byte %d belongs to another piece", i, j)
+			}
+		}
+	}
+	runtime.KeepAlive(regions)
+}
+
+// TestRegionIsGivenBack: memory that nothing refers to goes back to the system.
+func TestRegionIsGivenBack(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the resident memory is read from /proc")
+	}
+	const size = 256 << 20
+	before := residentBytes(t)
+	r, err := newRegion(size, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < size; i += 4096 {
+		r.data[i] = 1
+	}
+	if held := residentBytes(t) - before; held < size*9/10 {
+		t.Fatalf("%d bytes written, %d resident", size, held)
+	}
+	runtime.KeepAlive(r)
+	r = nil
+	for start := time.Now(); residentBytes(t)-before > size/2; time.Sleep(time.Millisecond) {
+		if runtime.GC(); time.Since(start) > 10*time.Second {
+			t.Fatalf("%d bytes are still resident", residentBytes(t)-before)
+		}
+	}
+}
+
+func residentBytes(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(b))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
