@@ -47,22 +47,6 @@ func (p pattern) compile() (pieceFinder, error) {
 	return pieceFinder{}, errors.New("pattern without text")
 }
 
-// compileExpression compiles an expression in the syntax of Oniguruma (Ruby), which tokenizer files use. Where that
-// differs in meaning from the engine's the expression is refused.
-func compileExpression(expr string) (pieceFinder, error) {
-	for _, part := range []string{"&&", "[:", "(?m"} {
-		if strings.Contains(expr, part) {
-			return pieceFinder{}, fmt.Errorf("pattern %q: %q is not supported", expr, part)
-		}
-	}
-	// In Ruby ^ and $ always match at line ends. The limit on backtracking would make the ids of long texts wrong.
-	re, err := regexp2.Compile(expr, regexp2.Multiline, regexp2.OptionMaxBacktrackingStackSize(-1))
-	if err != nil {
-		return pieceFinder{}, fmt.Errorf("pattern %q: %w", expr, err)
-	}
-	return pieceFinder{re: re}, nil
-}
-
 func compileNormalizer(v json.RawMessage, depth int) ([]normalizer, error) {
 	if isNull(v) {
 		return nil, nil
