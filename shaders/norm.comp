@@ -1,13 +1,17 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
-// Norms, NUMERICS.md section 5: y = norm(x) * w + b over each of the groups of a row. Workgroup (group, row) holds its
-// K values in registers, PER for each invocation, so that x and y may be the same buffer.
+// Norms, NUMERICS.md section 5: y = norm(x) * w + b over each of the groups of a row, after x = a + b where ADD says so, and
+// quantised after (section 2) where QUANTIZE does. Workgroup (group, row) holds its K values in registers, PER words of
+// four for each invocation, so that input and output may be the same buffer. Only whole rows are added or quantised.
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint PER = 1u; // values for each invocation: PER * workgroup size >= K
+layout(constant_id = 1) const uint PER = 1u; // PER * workgroup size >= words of a group
 layout(constant_id = 2) const bool LAYER_NORM = false;
 layout(constant_id = 3) const bool HAS_BIAS = false;
+layout(constant_id = 4) const bool ADD = false;
+layout(constant_id = 5) const bool WRITE_SUM = false; // of ADD
+layout(constant_id = 6) const bool QUANTIZE = false;
 
 #define TABLES 4
 #define STATUS 5
@@ -16,27 +20,40 @@ layout(constant_id = 3) const bool HAS_BIAS = false;
 #include "reduce.glsl"
 #include "reduce64.glsl"
 #include "status.glsl"
+#include "dot.glsl"
+#include "limbs.glsl"
 
 layout(std430, set = 0, binding = 0) readonly buffer In { float x[]; };
 layout(std430, set = 0, binding = 1) writeonly buffer Out { float y[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Weight { float weight[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Bias { float bias[]; };
+layout(std430, set = 0, binding = 6) readonly buffer Addend { float addend[]; };
+layout(std430, set = 0, binding = 7) writeonly buffer Sum { float sum[]; };
+layout(std430, set = 0, binding = 8) writeonly buffer Limbs { uint limbs[]; };
 
 layout(push_constant) uniform Push {
     uint K;
-    uint op;
+    uint words; // of a row of a plane of limbs
+    uint rows;
+    uint op; // of the quantising
+    uint normOp;
     float eps;
     float invK;
 };
 
-uint index(uint i) { return i * gl_WorkGroupSize.x + gl_LocalInvocationID.x; }
+vec4 v[PER];
 
-float v[PER];
+#include "quantize.glsl"
+
+// column is the index within the group of value j of word i.
+uint column(uint i, uint j) { return 4u * wordIndex(i) + j; }
 
 uint largest() {
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
-        top = max(top, absBits(v[i])); // 0 beyond K
+        for (uint j = 0u; j < 4u; j++) {
+            top = max(top, absBits(v[i][j])); // 0 beyond K
+        }
     }
     return workgroupMax(top);
 }
@@ -47,7 +64,17 @@ void main() {
     uint row = gl_WorkGroupID.y;
     uint base = (row * gl_NumWorkGroups.x + gl_WorkGroupID.x) * K;
     for (uint i = 0u; i < PER; i++) {
-        v[i] = index(i) < K ? x[base + index(i)] : 0.0;
+        for (uint j = 0u; j < 4u; j++) {
+            uint k = column(i, j);
+            v[i][j] = k < K ? x[base + k] : 0.0;
+            if (ADD && k < K) {
+                precise float s = v[i][j] + addend[base + k];
+                v[i][j] = flushed(s);
+                if (WRITE_SUM) {
+                    sum[base + k] = v[i][j];
+                }
+            }
+        }
     }
     uint top = largest();
     bool finite = top < INF_BITS;
@@ -55,14 +82,18 @@ void main() {
     if (LAYER_NORM) {
         int e = normExponent(top);
         float scale = pow2(20 - e);
-        int sum = 0; // |g| <= 2^21, so up to 1,023 of them fit
+        int total = 0; // |g| <= 2^21, so up to 1,023 of them fit
         for (uint i = 0u; i < PER; i++) {
-            sum += scaledTo(v[i], scale);
+            for (uint j = 0u; j < 4u; j++) {
+                total += scaledTo(v[i][j], scale);
+            }
         }
-        precise float mu = (toFloat(workgroupAdd64(widened(sum))) * pow2(e - 20)) * invK;
+        precise float mu = (toFloat(workgroupAdd64(widened(total))) * pow2(e - 20)) * invK;
         for (uint i = 0u; i < PER; i++) {
-            precise float d = v[i] - mu;
-            v[i] = index(i) < K ? flushed(d) : 0.0;
+            for (uint j = 0u; j < 4u; j++) {
+                precise float d = v[i][j] - mu;
+                v[i][j] = column(i, j) < K ? flushed(d) : 0.0;
+            }
         }
         top = largest();
         finite = finite && top < INF_BITS;
@@ -72,26 +103,35 @@ void main() {
     float scale = pow2(20 - e);
     uvec2 squares = uvec2(0u);
     for (uint i = 0u; i < PER; i++) {
-        squares = add64(squares, square64(scaledTo(v[i], scale)));
+        for (uint j = 0u; j < 4u; j++) {
+            squares = add64(squares, square64(scaledTo(v[i][j], scale)));
+        }
     }
     float p = pow2(e - 20);
     precise float ms = ((toFloat(workgroupAdd64(squares)) * p) * p) * invK;
     precise float d = ms + eps;
     if (!finite || floatBitsToUint(d) >= INF_BITS) {
         if (gl_LocalInvocationID.x == 0u) {
-            fail(op, row);
+            fail(normOp, row);
         }
         return;
     }
     float r = rsqrtOf(d);
     for (uint i = 0u; i < PER; i++) {
-        if (index(i) < K) {
-            precise float n = v[i] * r;
-            precise float n2 = flushed(n) * weight[index(i)];
-            if (HAS_BIAS) {
-                n2 = n2 + bias[index(i)];
+        for (uint j = 0u; j < 4u; j++) {
+            uint k = column(i, j);
+            if (k < K) {
+                precise float n = v[i][j] * r;
+                precise float n2 = flushed(n) * weight[k];
+                if (HAS_BIAS) {
+                    n2 = n2 + bias[k];
+                }
+                v[i][j] = flushed(n2);
+                y[base + k] = v[i][j];
             }
-            y[base + index(i)] = flushed(n2);
         }
+    }
+    if (QUANTIZE) {
+        quantizeRow(row);
     }
 }

@@ -14,17 +14,60 @@ func (r *recording) rowThreads(n, per int) (threads, items int) {
 	return threads, ceilDiv(n, threads)
 }
 
-// norm is OpNorm: norm.comp.
-func (r *recording) norm(i int) int {
+// norm is OpNorm, with the quantising that follows it.
+func (r *recording) norm(i int) int { return r.normAt(i, i) }
+
+// add is OpAdd, with the norm that follows it and what norm merges.
+func (r *recording) add(i int) int {
 	op := &r.prog.Ops[i]
-	k := r.prog.Bufs[op.A].Width / op.Groups
-	threads, per := r.rowThreads(k, 4)
-	s := shader{name: "norm", constants: []uint32{uint32(threads), uint32(per), boolConstant(op.Norm == LayerNorm), boolConstant(op.Bias != nil)}}
-	r.dispatch(s, pushConstants(k, i, op.Eps, 1/float32(k)), op.Groups, r.rows, 1,
-		read(r.buffer(op.A)), write(r.buffer(op.Dst)), read(r.vector(op.Weight)), read(r.vector(op.Bias)),
-		read(r.tables()), shared(r.status()))
-	return 1
+	if next := r.opAt(i+1, OpNorm); next != nil && next.A == op.Dst && next.Groups == 1 {
+		return r.normAt(i, i+1)
+	}
+	return r.elementwise(i, elementAdd, true, 0)
 }
+
+// opAt is operation i if there is one, of this kind; else nil.
+func (r *recording) opAt(i int, kind OpKind) *Op {
+	if i < len(r.prog.Ops) && r.prog.Ops[i].Kind == kind {
+		return &r.prog.Ops[i]
+	}
+	return nil
+}
+
+// normAt dispatches norm.comp for the norm at index n, the addition at index i before it unless i = n, and a quantising of
+// whole rows after it.
+func (r *recording) normAt(i, n int) int {
+	op := &r.prog.Ops[n]
+	k := r.prog.Bufs[op.A].Width / op.Groups
+	words := padded(k, vulkanPadK) / 4
+	in, addend, sum, limbs := r.buffer(op.A), r.tables(), access{Binding: r.tables()}, access{Binding: r.tables()}
+	writeSum := false
+	if i < n {
+		add := &r.prog.Ops[i]
+		in, addend = r.buffer(add.A), r.buffer(add.B)
+		if writeSum = add.Dst != op.Dst; writeSum {
+			sum = write(r.buffer(add.Dst))
+		}
+	}
+	last := n
+	if q := r.opAt(n+1, OpQuantize); q != nil && q.A == op.Dst && op.Groups == 1 {
+		last++
+		limbs = write(r.buffer(q.Dst))
+	}
+	threads, per := r.rowThreads(words, 1)
+	if r.rows > manyRows {
+		threads, per = r.rowThreads(words, 4)
+	}
+	s := shader{name: "norm", constants: []uint32{uint32(threads), uint32(per), boolConstant(op.Norm == LayerNorm), boolConstant(op.Bias != nil),
+		boolConstant(i < n), boolConstant(writeSum), boolConstant(last > n)}}
+	r.dispatch(s, pushConstants(k, words, r.rows, last, n, op.Eps, 1/float32(k)), op.Groups, r.rows, 1,
+		read(in), write(r.buffer(op.Dst)), read(r.vector(op.Weight)), read(r.vector(op.Bias)),
+		read(r.tables()), shared(r.status()), read(addend), sum, limbs)
+	return last + 1 - i
+}
+
+// manyRows is the number of rows from which they keep a device busy, so that a row needs fewer invocations.
+const manyRows = 64
 
 // rope is OpRope: rope.comp.
 func (r *recording) rope(i int) int {
@@ -48,8 +91,6 @@ func (r *recording) act(i int) int {
 	op := &r.prog.Ops[i]
 	return r.elementwise(i, uint32(op.Act), op.B >= 0, 0)
 }
-
-func (r *recording) add(i int) int { return r.elementwise(i, elementAdd, true, 0) }
 
 func (r *recording) scale(i int) int {
 	return r.elementwise(i, elementScale, false, r.prog.Ops[i].Scale)
