@@ -14,7 +14,7 @@ const uint CHUNK = 1024u; // positions of a workgroup of weights
 #define ROWS 0
 #include "rows.glsl"
 
-// Push constants of all but heads. Rows [first, end) of the batch are computed; in queries and the buffers from scores to totals row
+// Push constants of all but heads. Rows [first, end) of the batch are computed; in the buffers from scores to totals row
 // first is row 0.
 layout(push_constant) uniform Push {
     uint first;

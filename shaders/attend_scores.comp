@@ -43,7 +43,7 @@ void run(Tile t, uint from, uint to) {
     for (uint i = p; i < TILE * 2u * HDV; i += BLOCK) {
         uint q = i / (2u * HDV);
         if (inRun(t, q, from, to)) {
-            uint at = rowHead(t.row + q / TILE_HEADS, t.head + q % TILE_HEADS) * (2u * HDV + 1u);
+            uint at = ((t.row + q / TILE_HEADS) * heads + t.head + q % TILE_HEADS) * (2u * HDV + 1u);
             query[i] = queries[at + i % (2u * HDV)];
             if (i % (2u * HDV) == 0u) {
                 queryExp[q] = int(queries[at + 2u * HDV].x);

@@ -54,7 +54,7 @@ void main() {
     uint base = firstBlock(pos);
     uint span = blockCount(pos) * BLOCK;
 
-    uint at = rowHead(row, head) * (2u * HDV + 1u);
+    uint at = (row * heads + head) * (2u * HDV + 1u);
     for (uint i = tid; i < 2u * HDV; i += THREADS) {
         query[i] = queries[at + i];
     }

@@ -20,7 +20,6 @@ layout(constant_id = 5) const uint ROPE = 0u; // 0 none, 1 halves, 2 interleaved
 
 // heads are those of the queries, 0 for none, and stored those of the keys and values, 0 for none.
 layout(push_constant) uniform Push {
-    uint first; // row of the batch, the first in queries
     uint heads;
     uint stored;
     uint blocks;
@@ -29,7 +28,7 @@ layout(push_constant) uniform Push {
     uint queryOp;
 };
 
-// Queries as limbs: [rows from first][heads] of high limbs [HDV], low limbs [HDV] and a vector whose x is the exponent.
+// Queries as limbs: [rows][heads] of high limbs [HDV], low limbs [HDV] and a vector whose x is the exponent.
 layout(std430, set = 0, binding = 1) writeonly buffer Queries { uint queries[]; };
 layout(std430, set = 0, binding = 2) buffer Cache { uint cache[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Q { float qIn[]; };
@@ -84,7 +83,7 @@ void storeByte(uint word, uint byte, int v) {
 }
 
 void main() {
-    row = first + gl_WorkGroupID.y;
+    row = gl_WorkGroupID.y;
     head = gl_WorkGroupID.x;
     part = QUERY;
     if (head >= heads) {
@@ -116,7 +115,7 @@ void main() {
 
     uint p = uint(pos) % BLOCK;
     uint block = 4u * (((slot * stored + head) * blocks + uint(pos) / BLOCK) * BLOCK_VECTORS); // in words
-    uint query = 4u * ((gl_WorkGroupID.y * heads + head) * (2u * HDV + 1u));
+    uint query = 4u * ((row * heads + head) * (2u * HDV + 1u));
     if (gl_LocalInvocationID.x == 0u) {
         if (part == QUERY) {
             queries[query + 8u * HDV] = uint(e);

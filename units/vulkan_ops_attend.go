@@ -26,43 +26,71 @@ const (
 	attendChunk = 1024 // positions of a workgroup of attend_weights.comp
 )
 
-// headRows dispatches heads.comp: the query heads of op q for rows [first, end), or keys and values of op store.
-type headRows struct {
-	cache      *vulkanCache
-	layer      int
-	store      *Op // nil for none
-	storeIndex int
-	q          *Op // nil for none
-	queryIndex int
-	first, end int
-	queries    vk.Binding
+// headRows dispatches heads.comp for the keys and values of the OpStoreKV at index store and the queries of attention a;
+// either may be missing. ropes are the rotations of queries and keys before, nil for none.
+func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op) {
+	none := r.tables()
+	qIn, kIn, vIn, queries, layer := read(none), read(none), read(none), read(none), read(none)
+	tables := [4]access{read(none), read(none), read(none), read(none)}
+	heads, queryOp, stored, pairs, rope := 0, 0, 0, 0, uint32(0)
+	if a != nil {
+		heads, queryOp = a.op.Heads, a.index
+		qIn, queries = read(r.buffer(a.op.A)), write(a.queries)
+	}
+	if store != noStore {
+		op := &r.prog.Ops[store]
+		stored = cache.spec.KVHeads
+		kIn, vIn, layer = read(r.buffer(op.A)), read(r.buffer(op.B)), write(whole(cache.layers[op.CacheLayer]))
+	}
+	if ropes != nil {
+		pairs, rope = ropes[0].RotaryDim/2, 1+boolConstant(ropes[0].Interleaved)
+		for i, op := range ropes {
+			tables[2*i], tables[2*i+1] = read(r.vector(op.Cos)), read(r.vector(op.Sin))
+		}
+	}
+	threads, per := r.rowThreads(4*cache.headVectors(), 1)
+	r.dispatch(shader{name: "heads", constants: []uint32{uint32(threads), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope}},
+		pushConstants(heads, stored, cache.blocks(), pairs, store, queryOp), heads+2*stored, r.rows, 1,
+		read(r.rowsBuf()), queries, layer, qIn, kIn, vIn, tables[0], tables[1], tables[2], shared(r.status()), tables[3])
 }
 
-func (r *recording) headRows(h headRows) {
-	spec := h.cache.spec
-	words := 4 * h.cache.headVectors()
-	threads, per := r.rowThreads(words, 1)
-	none := r.tables()
-	qIn, kIn, vIn, queries, cache := read(none), read(none), read(none), read(none), read(none)
-	heads, stored := 0, 0
-	if h.q != nil {
-		heads = h.q.Heads
-		qIn, queries = read(r.buffer(h.q.A)), write(h.queries)
-	}
-	if h.store != nil {
-		stored = spec.KVHeads
-		kIn, vIn, cache = read(r.buffer(h.store.A)), read(r.buffer(h.store.B)), write(whole(h.cache.layers[h.layer]))
-	}
-	r.dispatch(shader{name: "heads", constants: []uint32{uint32(threads), uint32(spec.HeadDim), 0, 0, uint32(per), 0}},
-		pushConstants(h.first, heads, stored, h.cache.blocks(), 0, h.storeIndex, h.queryIndex), heads+2*stored, h.end-h.first, 1,
-		read(r.rowsBuf()), queries, cache, qIn, kIn, vIn, read(none), read(none), read(none), shared(r.status()), read(none))
-}
+const noStore = -1
 
 // storeKV is OpStoreKV.
 func (r *recording) storeKV(i int) int {
-	op := &r.prog.Ops[i]
-	r.headRows(headRows{cache: r.prog.Cache.(*vulkanCache), layer: op.CacheLayer, store: op, storeIndex: i, end: r.rows})
+	r.headRows(r.prog.Cache.(*vulkanCache), i, nil, nil)
 	return 1
+}
+
+// rope is OpRope: with its companion for the keys, the store and the attention that follow, heads.comp rotates while it
+// quantises; alone, rope.comp.
+func (r *recording) rope(i int) int {
+	q, k := &r.prog.Ops[i], r.opAt(i+1, OpRope)
+	store, attend := r.opAt(i+2, OpStoreKV), r.opAt(i+3, OpAttend)
+	if k != nil && store != nil && attend != nil && q.Dst == attend.A && k.Dst == store.A && q.Dst != k.Dst && store.B != q.Dst && store.B != k.Dst &&
+		q.HeadDim == attend.HeadDim && k.HeadDim == attend.HeadDim && q.RotaryDim == k.RotaryDim && q.Interleaved == k.Interleaved &&
+		store.CacheLayer == attend.CacheLayer && r.dead(q.Dst, i+4) && r.dead(k.Dst, i+4) {
+		a := r.newAttention(i + 3)
+		r.headRows(a.cache, i+2, a, &[2]*Op{q, k})
+		a.run(r)
+		return 4
+	}
+	r.rotate(q)
+	return 1
+}
+
+// dead says that no operation from index i on, nor the caller, reads what a buffer holds then.
+func (r *recording) dead(b Buf, i int) bool {
+	for ; i < len(r.prog.Ops); i++ {
+		op := &r.prog.Ops[i]
+		if op.A == b || op.B == b || op.Kind == OpRope && op.Dst == b {
+			return false
+		}
+		if op.Dst == b {
+			return true
+		}
+	}
+	return b != r.prog.Out
 }
 
 // attention is one OpAttend while it is recorded.
@@ -70,6 +98,7 @@ type attention struct {
 	op        *Op
 	index     int
 	cache     *vulkanCache
+	isShort   bool
 	stride    int // positions for which a row and head has room
 	chunks    int
 	tileHeads int
@@ -82,8 +111,16 @@ type attention struct {
 
 // attend is OpAttend.
 func (r *recording) attend(i int) int {
-	a := attention{op: &r.prog.Ops[i], index: i, cache: r.prog.Cache.(*vulkanCache), tileRows: 1}
-	op := a.op
+	a := r.newAttention(i)
+	r.headRows(a.cache, noStore, a, nil)
+	a.run(r)
+	return 1
+}
+
+// newAttention plans the OpAttend at index i and reserves its scratch memory.
+func (r *recording) newAttention(i int) *attention {
+	op := &r.prog.Ops[i]
+	a := &attention{op: op, index: i, cache: r.prog.Cache.(*vulkanCache), tileRows: 1}
 	a.stride = padded(r.context, blockPositions)
 	if op.Window > 0 {
 		// A window that begins within a block needs the rest of the block too.
@@ -95,43 +132,55 @@ func (r *recording) attend(i int) int {
 		tile = tableTile
 	}
 	a.tileHeads = min(op.Heads/op.KVHeads, tile)
-	short := a.stride <= shortSpan && r.rows <= shortRows
-	if !short && r.rows > shortRows {
+	if r.rows > shortRows {
 		a.tileRows = tile / a.tileHeads
 	}
-
-	// One row at least, then as many as the scratch takes.
+	a.isShort = a.stride <= shortSpan && r.rows <= shortRows
 	hd := 16 * a.cache.headVectors()
-	perRow := int64(op.Heads) * int64(2*hd+16)
-	if !short {
-		perRow = max(perRow, int64(op.Heads)*4*int64(a.stride))
+	a.queries = r.attendBuf("queries", r.rows*op.Heads*(2*hd+16))
+	if a.isShort {
+		none := r.tables()
+		a.rows, a.scores, a.maxima, a.partials, a.totals = r.rows, none, none, none, none
+		return a
 	}
-	limit := min(attendScratch, r.dev.info.MaxRange)
-	a.rows = int(min(int64(r.rows), max(1, limit/perRow)))
-	if !short {
-		blocks := a.stride/blockPositions + a.tileRows/blockPositions + 1
-		a.splits = max(1, min(blocks, attendGroups/(a.valueTiles()*ceilDiv(a.rows, a.tileRows)),
-			int(limit/(int64(op.Heads)*8*int64(hd)*int64(a.rows)))))
-		a.splits = ceilDiv(blocks, ceilDiv(blocks, a.splits)) // none without work
-	}
-	for _, size := range []int64{perRow, int64(op.Heads) * 8 * int64(hd)} {
-		if size > r.dev.info.MaxRange {
-			r.fail(fmt.Errorf("attention of %d heads over %d positions takes %d bytes for a row, %s binds at most %d",
-				op.Heads, r.context, size, r.dev.info.Name, r.dev.info.MaxRange))
-			return 1
-		}
-	}
-	a.reserve(r, short, hd)
+
+	// One row at least at a time, then as many as the scratch takes.
+	scores, totals := 4*op.Heads*a.stride, 8*op.Heads*hd
+	limit := int(min(attendScratch, r.dev.info.MaxRange))
+	a.rows = min(r.rows, max(1, limit/max(scores, totals)))
+	blocks := a.stride/blockPositions + 1 // the rows of a tile may begin in two
+	splits := max(1, min(blocks, attendGroups/(a.valueTiles()*ceilDiv(a.rows, a.tileRows)), limit/(totals*a.rows)))
+	a.splits = ceilDiv(blocks, ceilDiv(blocks, splits)) // none without work
+	n := a.rows * op.Heads
+	a.scores = r.attendBuf("scores", a.rows*scores)
+	a.maxima = r.attendBuf("maxima", n*4*a.stride/blockPositions)
+	a.partials = r.attendBuf("partials", n*16*a.chunks)
+	a.totals = r.attendBuf("totals", a.rows*totals*a.splits)
+	return a
+}
+
+// run dispatches the shaders behind the queries.
+func (a *attention) run(r *recording) {
 	for first := 0; first < r.rows; first += a.rows {
 		end := min(first+a.rows, r.rows)
-		r.headRows(headRows{cache: a.cache, layer: op.CacheLayer, q: op, queryIndex: i, first: first, end: end, queries: a.queries})
-		if short {
+		if a.isShort {
 			a.short(r, first, end)
 		} else {
 			a.long(r, first, end)
 		}
 	}
-	return 1
+}
+
+// attendBuf is scratch memory, shared by the layers. Those with a window need less: sizes are powers of two, so that
+// some of these share too.
+func (r *recording) attendBuf(name string, bytes int) vk.Binding {
+	if int64(bytes) > r.dev.info.MaxRange {
+		r.fail(fmt.Errorf("attention over %d positions takes %d bytes for its %s, %s binds at most %d",
+			r.context, bytes, name, r.dev.info.Name, r.dev.info.MaxRange))
+		return r.tables()
+	}
+	size := min(1<<bits.Len(uint(bytes-1)), r.dev.info.MaxRange)
+	return r.scratchBuf(fmt.Sprintf("attend %s %d", name, size), size)
 }
 
 // valueTiles is the workgroups of attend_values.comp for a row tile and a part of the context.
@@ -140,27 +189,6 @@ func (a *attention) valueTiles() int {
 }
 
 func (a *attention) headTiles() int { return ceilDiv(a.op.Heads/a.op.KVHeads, a.tileHeads) }
-
-// reserve finds scratch memory, shared by all layers. Recordings differ in rows and context only, and the sizes in the
-// variant of attention too, so each size has its own.
-func (a *attention) reserve(r *recording, short bool, hd int) {
-	get := func(name string, bytes int) vk.Binding {
-		// Powers of two, so that layers with a window and layers without may share.
-		bytes = 1 << bits.Len(uint(bytes-1))
-		return r.scratchBuf(fmt.Sprintf("attend %s %d", name, bytes), int64(bytes))
-	}
-	n := a.rows * a.op.Heads
-	a.queries = get("queries", n*(2*hd+16))
-	if short {
-		none := r.tables()
-		a.scores, a.maxima, a.partials, a.totals = none, none, none, none
-		return
-	}
-	a.scores = get("scores", n*4*a.stride)
-	a.maxima = get("maxima", n*4*a.stride/blockPositions)
-	a.partials = get("partials", n*16*a.chunks)
-	a.totals = get("totals", n*8*hd*a.splits)
-}
 
 // The bindings of the shaders of attention.
 const (

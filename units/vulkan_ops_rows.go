@@ -69,15 +69,13 @@ func (r *recording) normAt(i, n int) int {
 // manyRows is the number of rows from which they keep a device busy, so that a row needs fewer invocations.
 const manyRows = 64
 
-// rope is OpRope: rope.comp.
-func (r *recording) rope(i int) int {
+// rotate dispatches rope.comp.
+func (r *recording) rotate(op *Op) {
 	const threads = 64
-	op := &r.prog.Ops[i]
 	pairs := op.RotaryDim / 2
 	r.dispatch(shader{name: "rope", constants: []uint32{threads, boolConstant(op.Interleaved)}}, pushConstants(op.Heads, op.HeadDim, pairs),
 		ceilDiv(op.Heads*pairs, threads), r.rows, 1,
 		write(r.buffer(op.Dst)), read(r.vector(op.Cos)), read(r.vector(op.Sin)), read(r.rowsBuf()))
-	return 1
 }
 
 // Kinds of elementwise.comp after the activations.
