@@ -116,12 +116,12 @@ func (c *cluster) checkFit(needs clusterNeeds) error {
 	return checkMemory(c.need(needs), layers, true)
 }
 
-// openDevice opens the processor and gates it at the shapes that this process, and the stages it spawns, will use.
+// openDevice opens what is to compute and gates it at the shapes that this process, and the stages it spawns, will use.
 func (c *cluster) openDevice() error {
 	layers := c.ownLayers().Len() > 0 || c.req.spawn > 0
 	shapes := gateShapes(&c.model.Spec, c.req.mode, layers, true, min(c.positions, headGateContext))
 	var err error
-	c.device, c.gate, err = c.app.openDevice(units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, shapes)
+	c.device, c.gate, err = c.app.openDevice(&c.req.backendFlags, units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, shapes)
 	if err != nil {
 		return err
 	}

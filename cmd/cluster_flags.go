@@ -29,6 +29,7 @@ type clusterFlags struct {
 	chunk   int
 	audit   int
 	cache   bool
+	backendFlags
 }
 
 func (f *clusterFlags) register(c *cobra.Command) {
@@ -50,6 +51,7 @@ func (f *clusterFlags) registerShared(c *cobra.Command) {
 	fl.IntVar(&f.chunk, "prefill-chunk", stage.DefaultChunk, "prompt positions that travel together")
 	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	registerCache(fl, &f.cache)
+	f.backendFlags.register(fl)
 	f.trustFlags.register(c)
 }
 
@@ -114,7 +116,10 @@ func (f *clusterFlags) check() (*clusterRequest, error) {
 			return nil, usageError("%s: %d is less than %d", n.flag, n.value, n.least)
 		}
 	}
-	var err error
+	err := f.backendFlags.check()
+	if err != nil {
+		return nil, err
+	}
 	if f.layers != "" {
 		if r.layers, err = plan.ParseRange(f.layers); err != nil {
 			return nil, usageError("--layers: %w", err)

@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"dchain/inspect"
@@ -39,22 +40,27 @@ func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, po
 	return g
 }
 
-// kernelGate is the result of gating one set of kernels.
+// kernelGate is the result of gating one backend.
 type kernelGate struct {
-	Kernels string           `json:"kernels"`
+	Kernels string           `json:"kernels"` // the backend's name
 	Device  string           `json:"device"`
 	Passed  bool             `json:"passed"`
+	Wrong   bool             `json:"wrong"` // it gave a wrong bit, rather than not working at all
 	Error   string           `json:"error,omitempty"`
 	Seconds float64          `json:"seconds"`
 	report  units.GateReport // what was compared
 }
 
-// gateKernels opens the device with one set of kernels and compares it with the reference. The device is nil unless it
-// passes.
-func gateKernels(o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
-	g := kernelGate{Kernels: o.Kernels}
-	device, err := units.NewCPU(o)
+// gateBackend opens a backend and compares it with the reference. The device is nil unless it passes. An error is one that
+// no other backend mends; a Vulkan device that cannot be opened or fails under way is left like one that gives wrong bits.
+func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, error) {
+	g := kernelGate{Kernels: b.name, Device: b.name}
+	mend := strings.HasPrefix(b.name, vulkanPrefix)
+	device, err := b.open()
 	if err != nil {
+		if mend {
+			g.Error, err = err.Error(), nil
+		}
 		return nil, g, err
 	}
 	g.Device = device.Name()
@@ -64,29 +70,33 @@ func gateKernels(o units.CPUOptions, shapes units.GateShapes) (units.Device, ker
 	var wrong *units.GateError
 	switch {
 	case errors.As(err, &wrong):
-		g.Error = wrong.Error()
+		g.Wrong, g.Error = true, wrong.Error()
 		return nil, g, device.Close()
 	case err != nil:
 		device.Close()
+		if mend {
+			g.Error, err = err.Error(), nil
+		}
 		return nil, g, err
 	}
 	g.Passed = true
 	return device, g, nil
 }
 
-// openDevice opens the processor with the fastest kernels that give the reference's bits at the given shapes. Kernels that
-// do not are reported and not used; without any that do, nothing is computed.
-func (a *app) openDevice(o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
-	return a.firstPassing(units.CPUKernels(), func(kernels string) (units.Device, kernelGate, error) {
-		o.Kernels = kernels
-		return gateKernels(o, shapes)
-	})
+// openDevice opens the best backend that the flags allow and that gives the reference's bits at the given shapes. Those that
+// do not are reported and not used; without any that does, nothing is computed.
+func (a *app) openDevice(f *backendFlags, o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
+	backends, err := f.list(o)
+	if err != nil {
+		return nil, kernelGate{}, err
+	}
+	return a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) { return gateBackend(b, shapes) })
 }
 
-func (a *app) firstPassing(kernels []string, gate func(string) (units.Device, kernelGate, error)) (units.Device, kernelGate, error) {
+func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device, kernelGate, error)) (units.Device, kernelGate, error) {
 	var first kernelGate
-	for i, name := range kernels {
-		device, g, err := gate(name)
+	for i, b := range backends {
+		device, g, err := gate(b)
 		if err != nil {
 			return nil, g, err
 		}
@@ -99,9 +109,13 @@ func (a *app) firstPassing(kernels []string, gate func(string) (units.Device, ke
 		if i == 0 {
 			first = g
 		}
-		a.ui.note("the %s kernels are not used, they gave a wrong bit: %s", name, g.Error)
+		if g.Wrong {
+			a.ui.note("the %s kernels are not used, they gave a wrong bit: %s", b.name, g.Error)
+		} else {
+			a.ui.note("%s is not used: %s", b.name, g.Error)
+		}
 	}
-	return nil, first, fmt.Errorf("this processor gives wrong bits with all its kernels: %s", first.Error)
+	return nil, first, fmt.Errorf("nothing here computes right bits: %s: %s", first.Kernels, first.Error)
 }
 
 // scoreOf turns measured int8 multiply-adds per second (in 1e9) into the score of a plan, bytes of weights per second (in

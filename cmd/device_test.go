@@ -29,9 +29,9 @@ func TestKernelDemotion(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		a := &app{ui: newUI(&bytes.Buffer{}, &stderr)}
-		device, g, err := a.firstPassing([]string{"fast", "middle", "slow"}, func(name string) (units.Device, kernelGate, error) {
-			g := kernelGate{Kernels: name, Device: name, Error: name + " is off"}
-			if name != c.good {
+		device, g, err := a.firstPassing([]backend{{name: "fast"}, {name: "middle"}, {name: "slow"}}, func(b backend) (units.Device, kernelGate, error) {
+			g := kernelGate{Kernels: b.name, Device: b.name, Wrong: true, Error: b.name + " is off"}
+			if b.name != c.good {
 				return nil, g, nil
 			}
 			return fake, g, nil
@@ -53,7 +53,7 @@ func TestKernelDemotion(t *testing.T) {
 	}
 	boom := errors.New("no memory")
 	a := &app{ui: newUI(&bytes.Buffer{}, &bytes.Buffer{})}
-	if _, _, err := a.firstPassing([]string{"fast", "slow"}, func(string) (units.Device, kernelGate, error) { return nil, kernelGate{}, boom }); err != boom {
+	if _, _, err := a.firstPassing([]backend{{name: "fast"}, {name: "slow"}}, func(backend) (units.Device, kernelGate, error) { return nil, kernelGate{}, boom }); err != boom {
 		t.Errorf("an error that is no wrong bit: %v", err)
 	}
 }

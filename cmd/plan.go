@@ -20,9 +20,10 @@ import (
 // planFlags are the flags of the plan command.
 type planFlags struct {
 	trustFlags
-	peers    string
-	layers   string
-	threads  int
+	peers   string
+	layers  string
+	threads int
+	backendFlags
 	capacity string
 	ctx      int
 	sessions int
@@ -71,6 +72,7 @@ probe measures it.`,
 	c.Flags().StringVar(&f.peers, "peers", "", "stages to ask, as [FINGERPRINT@]host:port,...")
 	c.Flags().StringVar(&f.layers, "layers", "", "with --peers: layers of the head, none or A-B from 0 (default: its share)")
 	c.Flags().IntVar(&f.threads, "threads", 0, "with --peers: computing threads of the head (default: the cores)")
+	f.backendFlags.register(c.Flags())
 	f.trustFlags.register(c)
 	c.Flags().StringVar(&f.capacity, "capacity", "", "machines as name=score[:memory],... (score in GB/s); the first is the head")
 	c.Flags().IntVar(&f.ctx, "ctx", 0, "positions per session (default: the model's, at most 4096)")
@@ -99,7 +101,7 @@ func (f *planFlags) check() error {
 	case f.threads < 0:
 		return usageError("--threads: %d is negative", f.threads)
 	}
-	return nil
+	return f.backendFlags.check()
 }
 
 // makePlan apportions a model over the machines of --capacity or --peers.
@@ -163,7 +165,7 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	if opts.Peers, err = parsePeers(f.peers); err != nil {
 		return nil, err
 	}
-	probe, err := a.probeSelf(&m.Spec, mode, f.threads)
+	probe, err := a.probeSelf(&m.Spec, mode, f)
 	if err != nil {
 		return nil, err
 	}
@@ -222,9 +224,9 @@ func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error
 	return positions, nil
 }
 
-// probeSelf measures this machine, with the kernels that pass the gates.
-func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, threads int) (units.ProbeResult, error) {
-	device, _, err := a.openDevice(units.CPUOptions{Threads: threads}, gateShapes(s, mode, true, true, headGateContext))
+// probeSelf measures this machine, with the backend that passes the gates.
+func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, error) {
+	device, _, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, gateShapes(s, mode, true, true, headGateContext))
 	if err != nil {
 		return units.ProbeResult{}, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"dchain/plan"
 	"dchain/units"
+	"dchain/units/vk"
 )
 
 type probeFlags struct {
@@ -19,6 +20,7 @@ type probeFlags struct {
 	weights string
 	threads int
 	json    bool
+	backendFlags
 }
 
 func (a *app) probeCommand() *cobra.Command {
@@ -26,14 +28,14 @@ func (a *app) probeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "probe",
 		Short: "Check this machine's arithmetic and measure its capacity",
-		Long: `probe compares every set of kernels this machine can run with the plain reference, bit for bit, at the shapes of a model,
-and measures the capacity that plans count with. The probe hash is over the bits of one fixed product: it is the same on
+		Long: `probe compares every backend of this machine, the tiers of a GPU and the sets of kernels of the processor, with the plain
+reference, bit for bit, at the shapes of a model, and measures the capacity that plans count with. The probe hash is over the bits of one fixed product: it is the same on
 every machine and backend of a numerics version, and stages whose hash differs are refused.
 
 The environment variable DCHAIN_CPU, here as for every command, allows one set of kernels alone: generic, avx2, avxvnni,
 avx512vnni, neon or sdot.
 
-Exit code 1: no kernels pass.`,
+Exit code 1: no backend passes.`,
 		Example: `  dchain probe
   dchain probe --model Qwen/Qwen2.5-0.5B-Instruct --threads 4 --json`,
 		Args: atMost(0, "no arguments"),
@@ -43,6 +45,7 @@ Exit code 1: no kernels pass.`,
 	fl.StringVar(&f.model, "model", "", "the model whose shapes to try (default builtin)")
 	fl.StringVar(&f.weights, "weights", "int8", "weight format: int8 or int8x2")
 	fl.IntVar(&f.threads, "threads", 0, "threads to measure with (default: the cores)")
+	f.backendFlags.register(fl)
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
@@ -52,8 +55,10 @@ type probeReport struct {
 	Model         string        `json:"model"` // whose shapes were tried
 	Numerics      int           `json:"numerics"`
 	Threads       int           `json:"threads"`
+	Vulkan        []probeVulkan `json:"vulkan"`
+	NoVulkan      string        `json:"no_vulkan,omitempty"` // why there is none
 	Devices       []probeDevice `json:"devices"`
-	Used          string        `json:"used"` // kernels, "" when none pass
+	Used          string        `json:"used"` // backend, "" when none passes
 	ProbeHash     string        `json:"probe_hash,omitempty"`
 	CapacityGBps  float64       `json:"capacity_gbps"`  // the score of a plan
 	CapacityGMACs float64       `json:"capacity_gmacs"` // int8 multiply-adds per second when decoding, in 1e9
@@ -66,6 +71,29 @@ type probeReport struct {
 type probeDevice struct {
 	kernelGate
 	Gates []probeGate `json:"gates"`
+}
+
+// probeVulkan is a device that --device names.
+type probeVulkan struct {
+	Index       int                `json:"index"`
+	Name        string             `json:"name"`
+	Type        string             `json:"type"`
+	Driver      string             `json:"driver"`
+	Vulkan      string             `json:"vulkan"`
+	MemoryBytes int64              `json:"memory_bytes"`
+	Tiers       []units.VulkanTier `json:"tiers"`
+}
+
+// listVulkan fills in the Vulkan devices.
+func (r *probeReport) listVulkan() {
+	devices, err := vk.List()
+	if err != nil {
+		r.NoVulkan = err.Error()
+	}
+	for i := range devices {
+		d := &devices[i]
+		r.Vulkan = append(r.Vulkan, probeVulkan{d.Index, d.Name, d.Type, d.DriverName, fmt.Sprintf("%d.%d", d.API[0], d.API[1]), d.Memory, units.VulkanTiers(d)})
+	}
 }
 
 type probeGate struct {
@@ -83,6 +111,9 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 	if f.threads < 0 {
 		return usageError("--threads: %d is negative", f.threads)
 	}
+	if err := f.backendFlags.check(); err != nil {
+		return err
+	}
 	m, err := a.openModel(ctx, f.model)
 	if err != nil {
 		return err
@@ -90,8 +121,13 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 	defer m.Close()
 	r := probeReport{Model: modelName(f.model), Numerics: units.NumericsVersion, Threads: cmp.Or(f.threads, units.DefaultThreads()), FreeMemory: freeMemory()}
 	shapes := gateShapes(&m.Spec, mode, true, true, stageGateContext)
-	for _, kernels := range units.CPUKernels() {
-		device, g, err := gateKernels(units.CPUOptions{Threads: r.Threads, Kernels: kernels}, shapes)
+	r.listVulkan()
+	backends, err := f.list(units.CPUOptions{Threads: r.Threads})
+	if err != nil {
+		return err
+	}
+	for _, b := range backends {
+		device, g, err := gateBackend(b, shapes)
 		if err != nil {
 			return err
 		}
@@ -100,7 +136,7 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 			continue
 		}
 		if r.Used == "" {
-			err = r.measure(device, kernels)
+			err = r.measure(device, b.name)
 		}
 		if err = errors.Join(err, device.Close()); err != nil {
 			return err
@@ -112,12 +148,12 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 		err = a.showProbe(&r)
 	}
 	if err == nil && r.Used == "" {
-		err = fmt.Errorf("this processor gives wrong bits with all its kernels: %s", r.Devices[0].Error)
+		err = fmt.Errorf("nothing here computes right bits: %s", r.Devices[0].Error)
 	}
 	return err
 }
 
-// measure fills in what the kernels that are going to be used can do.
+// measure fills in what the backend that is going to be used can do.
 func (r *probeReport) measure(device units.Device, kernels string) error {
 	p, err := units.Probe(device)
 	if err != nil {
@@ -158,8 +194,10 @@ func (a *app) showProbe(r *probeReport) error {
 		}
 		state := "not used"
 		switch {
-		case !d.Passed:
+		case d.Wrong:
 			state = "WRONG: " + d.Error
+		case !d.Passed:
+			state = "not usable: " + d.Error
 		case d.Kernels == r.Used:
 			state = "used"
 		}
@@ -175,7 +213,15 @@ func (a *app) showProbe(r *probeReport) error {
 	if err := a.ui.printf("\n"); err != nil {
 		return err
 	}
+	vulkan := r.NoVulkan
+	for _, d := range r.Vulkan {
+		if vulkan != "" {
+			vulkan += "; "
+		}
+		vulkan += fmt.Sprintf("%d: %s (%s, %s, %v)", d.Index, d.Name, d.Type, plan.Bytes(d.MemoryBytes), d.Tiers)
+	}
 	return a.ui.pairs([][2]string{
+		{"vulkan", vulkan},
 		{"shapes of", r.Model},
 		{"threads", fmt.Sprint(r.Threads)},
 		{"capacity", fmt.Sprintf("%.1f GB/s of int8 weights decoding (%.1f GMAC/s; prefill %.1f GMAC/s)", r.CapacityGBps, r.CapacityGMACs, r.PrefillGMACs)},

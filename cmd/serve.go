@@ -36,6 +36,7 @@ type serveFlags struct {
 	cache          bool
 	untilEOF       bool
 	gated          string
+	backendFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -68,9 +69,10 @@ use the stage. There is no mode without.`,
 	s.BoolVar(&f.watch, "watch", false, "print the text the heads generate")
 	s.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	registerCache(s, &f.cache)
+	f.backendFlags.register(s)
 	s.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
 	s.MarkHidden("until-eof")
-	s.StringVar(&f.gated, "gated-kernels", "", "kernels that the parent process has gated, and knows the speed of")
+	s.StringVar(&f.gated, "gated-kernels", "", "backend that the parent process has gated, and knows the speed of")
 	s.MarkHidden("gated-kernels")
 	return c
 }
@@ -128,11 +130,11 @@ func checkListen(o transport.ListenOptions) error {
 // measure opens the device, gates it at the shapes of the model, or of the built-in one as long as none is known, and
 // measures its capacity. A child of --spawn leaves both to its parent.
 func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFlags) error {
-	cpu := units.CPUOptions{Threads: f.threads, AuditEvery: f.audit, Kernels: f.gated}
+	cpu := units.CPUOptions{Threads: f.threads, AuditEvery: f.audit}
 	opts.Local.Threads = int32(cmp.Or(f.threads, units.DefaultThreads()))
 	var err error
 	if f.gated != "" {
-		opts.Device, err = units.NewCPU(cpu)
+		opts.Device, err = f.backendFlags.gated(f.gated, cpu)
 		return err
 	}
 	m := opts.Model
@@ -143,7 +145,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		defer m.Close()
 	}
 	var gate kernelGate
-	if opts.Device, gate, err = a.openDevice(cpu, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)); err != nil {
+	if opts.Device, gate, err = a.openDevice(&f.backendFlags, cpu, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)); err != nil {
 		return err
 	}
 	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
@@ -179,6 +181,9 @@ func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
 		return fail(usageError("--ctx: %d is not at least 1", f.ctx))
 	case f.audit < 0:
 		return fail(usageError("--audit-every: %d is negative", f.audit))
+	}
+	if err := f.backendFlags.check(); err != nil {
+		return fail(err)
 	}
 	if opts.Context == 0 {
 		opts.Context = defaultContext

@@ -70,7 +70,7 @@ func (k *children) start(ctx context.Context, o spawnOptions) error {
 		c, err := startChild(fmt.Sprintf("stage %d", i+1), []string{
 			"serve-stage", "--model", modelName(r.model), "--weights", r.mode.String(), "--layers", layers.String(),
 			"--ctx", strconv.Itoa(o.positions), "--max-sessions", strconv.Itoa(o.sessions), "--threads", strconv.Itoa(r.threads),
-			"--audit-every", strconv.Itoa(r.audit), "--gated-kernels", o.kernels,
+			"--audit-every", strconv.Itoa(r.audit), "--gated-kernels", o.kernels, "--device", strconv.Itoa(r.device),
 			"--cache=" + strconv.FormatBool(r.cache),
 			"--listen", "127.0.0.1:0", "--identity", filepath.Join(k.dir, strconv.Itoa(i+1)), "--authorized-keys", authorized, "--until-eof",
 		})

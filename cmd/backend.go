@@ -1,0 +1,125 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"dchain/units"
+	"dchain/units/vk"
+)
+
+// backendFlags choose what a process computes with.
+type backendFlags struct {
+	backend string
+	device  int
+}
+
+// firstDevice is --device where it is not given: the first that fits.
+const firstDevice = -1
+
+const vulkanPrefix = "vulkan-"
+
+var backendNames = []string{"auto", "vulkan", vulkanPrefix + string(units.VulkanDP4A), vulkanPrefix + string(units.VulkanLUT), "cpu"}
+
+func (f *backendFlags) register(fl *pflag.FlagSet) {
+	fl.StringVar(&f.backend, "backend", "auto", "what computes: "+strings.Join(backendNames, ", ")+" (auto: a GPU if there is one)")
+	fl.IntVar(&f.device, "device", firstDevice, "the `N`th Vulkan device, from 0, as probe lists them (default: the first GPU)")
+}
+
+func (f *backendFlags) check() error {
+	if !slices.Contains(backendNames, f.backend) {
+		return usageError("--backend: unknown backend %q (%s)", clip(f.backend), strings.Join(backendNames, ", "))
+	}
+	if f.device < firstDevice {
+		return usageError("--device: %d is negative", f.device)
+	}
+	if f.device != firstDevice && f.backend == "cpu" {
+		return usageError("--device goes with a Vulkan backend, not with --backend cpu")
+	}
+	return nil
+}
+
+// backend is one way to compute: a set of processor kernels, or a tier of a Vulkan device.
+type backend struct {
+	name string // "avx2", "vulkan-dp4a"
+	open func() (units.Device, error)
+}
+
+func cpuBackend(kernels string, o units.CPUOptions) backend {
+	o.Kernels = kernels
+	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }}
+}
+
+func vulkanBackend(tier units.VulkanTier, device int, o units.CPUOptions) backend {
+	v := units.VulkanOptions{Device: device, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads}
+	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }}
+}
+
+// list is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
+// a software renderer, which computes on the processor too, is used only by name. The processor never stands in for a
+// Vulkan backend that was asked for by name.
+func (f *backendFlags) list(o units.CPUOptions) ([]backend, error) {
+	var all []backend
+	if f.backend != "cpu" {
+		info, err := f.vulkanDevice()
+		switch {
+		case err == nil:
+			for _, tier := range units.VulkanTiers(info) {
+				if b := vulkanBackend(tier, info.Index, o); f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
+					all = append(all, b)
+				}
+			}
+			if len(all) == 0 {
+				return nil, fmt.Errorf("--backend %s: %s has no such units, it has %v", f.backend, info.Name, units.VulkanTiers(info))
+			}
+		case f.backend != "auto" || f.device != firstDevice || !errors.Is(err, vk.ErrUnavailable):
+			return nil, err
+		}
+	}
+	if f.backend == "auto" || f.backend == "cpu" {
+		for _, kernels := range units.CPUKernels() {
+			all = append(all, cpuBackend(kernels, o))
+		}
+	}
+	return all, nil
+}
+
+// vulkanDevice is the device that the flags name, else the first GPU, else the first of any kind if Vulkan is asked for.
+func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
+	devices, err := vk.List()
+	if err != nil {
+		return nil, fmt.Errorf("looking for Vulkan devices: %w", err)
+	}
+	if f.device != firstDevice {
+		if f.device >= len(devices) {
+			return nil, usageError("--device: %d, but there are %d Vulkan devices, counted from 0", f.device, len(devices))
+		}
+		return &devices[f.device], nil
+	}
+	for i := range devices {
+		if !devices[i].CPU() {
+			return &devices[i], nil
+		}
+	}
+	if f.backend == "auto" {
+		return nil, fmt.Errorf("no GPU: %w", vk.ErrUnavailable)
+	}
+	return &devices[0], nil
+}
+
+// gated opens the backend that a parent process has gated, by name.
+func (f *backendFlags) gated(name string, o units.CPUOptions) (units.Device, error) {
+	tier, ok := strings.CutPrefix(name, vulkanPrefix)
+	if !ok {
+		return cpuBackend(name, o).open()
+	}
+	info, err := (&backendFlags{backend: name, device: f.device}).vulkanDevice()
+	if err != nil {
+		return nil, err
+	}
+	return vulkanBackend(units.VulkanTier(tier), info.Index, o).open()
+}
