@@ -1,6 +1,9 @@
 package units
 
-import "testing"
+import (
+	"sync"
+	"testing"
+)
 
 // TestVulkanAttendPasses tries every way of sharing attention out, which sizes would choose otherwise: whole rows or
 // tiles, one part of the context or several, all rows or a few at a time.
@@ -15,8 +18,8 @@ func TestVulkanAttendPasses(t *testing.T) {
 		groups      int
 		scratchRows int64
 	}{
-		{"short", 1 << 16, 1, 1 << 16}, {"short, a few rows at a time", 1 << 16, 1, 3},
-		{"tiles", 0, 1, 1 << 16}, {"tiles and parts", 0, 1 << 16, 1 << 16}, {"tiles and parts of a few rows", 0, 1 << 16, 5},
+		{"short", 1 << 16, 1, 1 << 16}, {"tiles", 0, 1, 1 << 16},
+		{"tiles and parts", 0, 1 << 16, 1 << 16}, {"tiles and parts of a few rows", 0, 1 << 16, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := vulkanTest(t, VulkanOptions{})
@@ -43,4 +46,101 @@ func TestVulkanGateOps(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// vulkanCheck compares a program with the plain reference on rows of every kind.
+func vulkanCheck(t *testing.T, d *vulkanDevice, op OpKind, shape string, width int, build builder) {
+	t.Helper()
+	g := &gate{dev: d, ref: newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels), turn: &sync.Mutex{}, seed: 1}
+	if err := g.check(op, shape, width, build); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVulkanMergedHeads has rotations, store and attention in the order that one dispatch takes together, and with a
+// buffer read afterwards, which keeps it from doing so.
+func TestVulkanMergedHeads(t *testing.T) {
+	const heads, kvHeads, hd, rotary, width, kv = 6, 2, 20, 12, 6 * 20, 2 * 20
+	d := vulkanTest(t, VulkanOptions{})
+	for _, c := range []struct {
+		name        string
+		interleaved bool
+		out         Buf
+	}{{"halves", false, 5}, {"interleaved", true, 5}, {"queries read", false, 2}, {"keys read", true, 3}} {
+		vulkanCheck(t, d, OpAttend, c.name, width, func(d Device, s *gateSeries) (Program, error) {
+			cache, err := d.NewCache(CacheSpec{Layers: 2, Slots: 1, Context: 64, KVHeads: kvHeads, HeadDim: hd})
+			if err != nil {
+				return Program{}, err
+			}
+			p := Program{In: 0, Out: c.out, Cache: cache,
+				Bufs: []BufSpec{{F32, width}, {Limbs, width}, {F32, width}, {F32, kv}, {F32, kv}, {F32, width}},
+				Ops:  []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}, {Kind: OpScale, Dst: 2, A: 0, B: None, Scale: 0.7}}}
+			for dst := Buf(3); dst <= 4; dst++ {
+				l, err := s.linear(d, kv, width, Int8)
+				if err != nil {
+					return Program{}, err
+				}
+				p.Ops = append(p.Ops, Op{Kind: OpLinear, Dst: dst, A: 1, B: None, Linear: l})
+			}
+			for i, theta := range []float64{100, 10000} { // tables of their own
+				cos, sin := RopeTables(64, rotary, theta)
+				op := Op{Kind: OpRope, Dst: Buf(2 + i), A: None, B: None, Heads: [2]int{heads, kvHeads}[i], HeadDim: hd, RotaryDim: rotary, Interleaved: c.interleaved}
+				if op.Cos, err = d.NewVector("cos", cos); err == nil {
+					op.Sin, err = d.NewVector("sin", sin)
+				}
+				if err != nil {
+					return Program{}, err
+				}
+				p.Ops = append(p.Ops, op)
+			}
+			p.Ops = append(p.Ops, Op{Kind: OpStoreKV, Dst: None, A: 3, B: 4, CacheLayer: 1},
+				Op{Kind: OpAttend, Dst: 5, A: 2, B: None, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Scale: 0.1, CacheLayer: 1})
+			return p, nil
+		})
+	}
+}
+
+// TestVulkanMergedNorms has additions, norms and quantising in the orders of pre-norm and post-norm layers.
+func TestVulkanMergedNorms(t *testing.T) {
+	const width = 300
+	d := vulkanTest(t, VulkanOptions{})
+	for _, kind := range []NormKind{RMSNorm, LayerNorm} {
+		for name, c := range map[string]struct {
+			sum, norm Buf // what the addition and the norm write
+			groups    int
+			out       Buf
+		}{
+			"pre-norm": {0, 2, 1, 4}, "sum": {0, 2, 1, 0}, "norm": {0, 2, 1, 2}, "post-norm": {0, 0, 1, 4}, "post-norm sum": {0, 0, 1, 0},
+			"other sum": {5, 2, 1, 5}, "over the addend": {0, 1, 1, 4}, "groups": {0, 2, 5, 4},
+		} {
+			vulkanCheck(t, d, OpNorm, name, width, func(d Device, s *gateSeries) (Program, error) {
+				norm := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 1, B: None, Groups: 1, Eps: 1e-5}
+				var err error
+				if norm.Weight, err = d.NewVector("weight", s.values(width, 2)); err != nil {
+					return Program{}, err
+				}
+				after := norm
+				after.Dst, after.A, after.Groups = c.norm, c.sum, c.groups
+				if after.Weight, err = d.NewVector("weight", s.values(width/c.groups, 2)); err != nil {
+					return Program{}, err
+				}
+				if kind == LayerNorm {
+					if after.Bias, err = d.NewVector("bias", s.values(width/c.groups, 2)); err != nil {
+						return Program{}, err
+					}
+				}
+				l, err := s.linear(d, 70, width, Int8)
+				return Program{In: 0, Out: c.out,
+					Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}, {Limbs, width}, {F32, 70}, {F32, width}},
+					Ops: []Op{
+						{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: -3},
+						norm,
+						{Kind: OpAdd, Dst: c.sum, A: 0, B: 1},
+						after,
+						{Kind: OpQuantize, Dst: 3, A: c.norm, B: None},
+						{Kind: OpLinear, Dst: 4, A: 3, B: None, Linear: l},
+					}}, err
+			})
+		}
+	}
 }
