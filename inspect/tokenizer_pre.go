@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -204,18 +205,17 @@ type preTokenizerSpec struct {
 	Split            *bool
 }
 
-// compilePreTokenizers also says whether words are bytes, which a ByteLevel part at the end makes them.
+// compilePreTokenizers also says whether words are bytes, which a ByteLevel part makes them. Parts after it see each byte
+// as the printable character that stands for it.
 func compilePreTokenizers(v json.RawMessage) (steps []preTokenizer, byteLevel bool, err error) {
 	specs, err := readPreTokenizers(v, 0)
 	if err != nil {
 		return nil, false, err
 	}
+	written := false
 	for i, spec := range specs {
-		if spec.Type == "ByteLevel" {
-			if i != len(specs)-1 {
-				return nil, false, errors.New("ByteLevel is supported only as the last part")
-			}
-			byteLevel = true
+		if byteLevel && !slices.Contains([]string{"Split", "Digits", "Punctuation"}, spec.Type) {
+			return nil, false, fmt.Errorf("%s: after ByteLevel it is not supported", spec.Type)
 		}
 		step, err := spec.compile()
 		if err != nil {
@@ -224,8 +224,36 @@ func compilePreTokenizers(v json.RawMessage) (steps []preTokenizer, byteLevel bo
 		if step != nil {
 			steps = append(steps, step)
 		}
+		if spec.Type != "ByteLevel" {
+			continue
+		}
+		byteLevel = true
+		if i < len(specs)-1 {
+			steps, written = append(steps, writeBytes), true
+		}
+	}
+	if written {
+		steps = append(steps, readBytes)
 	}
 	return steps, byteLevel, nil
+}
+
+// writeBytes turns bytes into the printable characters that stand for them.
+func writeBytes(e *encoder, next int, text string, first bool) {
+	var b strings.Builder
+	for i := range len(text) {
+		b.WriteRune(byteRune[text[i]])
+	}
+	e.piece(next, b.String(), first)
+}
+
+// readBytes is the inverse of writeBytes, on any part of what that wrote.
+func readBytes(e *encoder, next int, text string, first bool) {
+	b := make([]byte, 0, len(text))
+	for _, r := range text {
+		b = append(b, byte(runeByte[r]))
+	}
+	e.piece(next, string(b), first)
 }
 
 func readPreTokenizers(v json.RawMessage, depth int) ([]preTokenizerSpec, error) {

@@ -281,6 +281,26 @@ func TestPreTokenizers(t *testing.T) {
 	}
 }
 
+// TestPartsAfterByteLevel uses the pre-tokenizers of Falcon: digits are looked for among the characters that stand for
+// bytes, some of which count as numbers. The pieces are those of the tokenizers library.
+func TestPartsAfterByteLevel(t *testing.T) {
+	const falcon = `{"type":"Sequence","pretokenizers":[{"type":"Punctuation","behavior":"Contiguous"},
+		{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},
+		{"type":"Digits","individual_digits":false},{"type":"Split","pattern":{"Regex":"[0-9][0-9][0-9]"},"behavior":"Isolated","invert":false}]}`
+	var got []string
+	for _, piece := range pieces(t, falcon, "I have 12345 things!? a²b ¼ é漢ò 1234567x--- 12ß3") {
+		var b strings.Builder
+		for i := range len(piece) {
+			b.WriteRune(byteRune[piece[i]])
+		}
+		got = append(got, b.String())
+	}
+	want := "I|Ġhave|Ġ|123|45|Ġthings|!?|Ġa|Â|²|b|ĠÂ|¼|ĠÃ©æ|¼|¢Ã|²|Ġ|123|456|7|x|---|Ġ|12|ÃŁ|3"
+	if joined := strings.Join(got, "|"); joined != want {
+		t.Errorf("have %s\nwant %s", joined, want)
+	}
+}
+
 func TestMergeSmallAndLargeAgree(t *testing.T) {
 	m := loadTales(t).model
 	random := rand.New(rand.NewPCG(5, 6))
@@ -409,7 +429,7 @@ func TestLoadTokenizerErrors(t *testing.T) {
 		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"}`), "pattern"},
 		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated"}`), `"&&" is not supported`},
 		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Split","pattern":{"String":"a"},"behavior":"Odd"}`), `behavior "Odd"`},
-		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]}`), "only as the last part"},
+		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Metaspace","replacement":"▁"}]}`), "Metaspace: after ByteLevel"},
 		{with(`"type": "Prepend"`, `"type": "Lowercase"`), `normalizer: type "Lowercase" is not supported`},
 		{with(`"type": "TemplateProcessing"`, `"type": "BertProcessing"`), `post_processor: type "BertProcessing"`},
 		{with(`"special_tokens": {"<s>"`, `"special_tokens": {"<t>"`), `special token "<s>" has no ids`},
