@@ -100,6 +100,9 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 	if err != nil {
 		return err
 	}
+	if tok == nil && len(f.stop) > 0 {
+		return usageError("--stop needs text, for which %s has no usable tokenizer", m.Source.Location())
+	}
 	prompt, err := a.generatePrompt(ctx, f, m, args, tok)
 	if err != nil {
 		return err
@@ -175,16 +178,23 @@ func (f *generateFlags) validate() (*clusterRequest, error) {
 	return f.clusterFlags.check()
 }
 
-// tokenizerFor loads the tokenizer; ids alone do without one.
+// tokenizerFor loads the tokenizer. Ids alone do without one, or with one that is not supported: nil then.
 func (a *app) tokenizerFor(ctx context.Context, m *inspect.Model, idsOnly bool) (*inspect.Tokenizer, error) {
-	tok, err := loadTokenizer(ctx, m.Source)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return tok, err
+	file, config, err := readTokenizer(ctx, m.Source)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && idsOnly:
+		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, usageError("%s has no tokenizer.json", m.Source.Location()).hint("give token ids with --ids 1,2,3")
+	case err != nil:
+		return nil, err
 	}
-	if idsOnly {
+	tok, err := inspect.LoadTokenizer(file, config)
+	if err != nil && idsOnly {
+		a.ui.note("there will be ids, no text: %v", err)
 		return nil, nil
 	}
-	return nil, usageError("%s has no tokenizer.json", m.Source.Location()).hint("give token ids with --ids 1,2,3")
+	return tok, err
 }
 
 // generatePrompt is the prompt as ids: --ids, or text, which --chat puts into the model's chat template.

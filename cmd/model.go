@@ -40,15 +40,22 @@ func (a *app) packedFolder(cache bool) (string, error) {
 
 // loadTokenizer reads a model's tokenizer. A model without one is a fs.ErrNotExist.
 func loadTokenizer(ctx context.Context, src inspect.Source) (*inspect.Tokenizer, error) {
-	tokenizer, err := src.ReadFile(ctx, "tokenizer.json")
+	tokenizer, config, err := readTokenizer(ctx, src)
 	if err != nil {
-		return nil, fmt.Errorf("reading the tokenizer: %w", err)
-	}
-	config, err := src.ReadFile(ctx, "tokenizer_config.json")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the tokenizer: %w", err)
+		return nil, err
 	}
 	return inspect.LoadTokenizer(tokenizer, config)
+}
+
+// readTokenizer fetches the files of a model's tokenizer, the second of which may not exist.
+func readTokenizer(ctx context.Context, src inspect.Source) (tokenizer, config []byte, err error) {
+	if tokenizer, err = src.ReadFile(ctx, "tokenizer.json"); err != nil {
+		return nil, nil, fmt.Errorf("reading the tokenizer: %w", err)
+	}
+	if config, err = src.ReadFile(ctx, "tokenizer_config.json"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("reading the tokenizer: %w", err)
+	}
+	return tokenizer, config, nil
 }
 
 // parseIDs reads token ids separated by commas or white space, with or without brackets.
