@@ -6,12 +6,12 @@
 // Attention (attend.glsl) of one row and head over a context short enough for the shared memory, in one dispatch.
 // Workgroup (head, row).
 
-#define WEIGH_THREADS 256
-const uint THREADS = WEIGH_THREADS;
-layout(local_size_x = WEIGH_THREADS) in;
+layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const bool CAP = false;
 layout(constant_id = 5) const bool ALIBI = false;
 layout(constant_id = 6) const uint SPAN = 64u; // positions from the first block to the end of the last, at most
+layout(constant_id = 7) const uint THREADS = 64u; // workgroup size, a multiple of 16
+#define WEIGH_THREADS THREADS
 
 #define TABLES 8
 #define STATUS 9

@@ -12,12 +12,14 @@ import (
 // Limits of the ways attention is computed. Tests lower them.
 var (
 	// shortSpan and shortRows bound the positions and rows that attend_short.comp takes in one dispatch: more positions
-	// exceed its shared memory, and more rows gain by sharing the keys and values that they read.
-	shortSpan, shortRows = 2048, 64
+	// exceed its shared memory, and with more rows the heads of a group gain by reading keys and values together.
+	shortSpan, shortRows = 2048, 16
+	// tiledRows is the number of rows from which rows read them together too: a batch of as many is a prompt.
+	tiledRows = 128
 	// attendScratch bounds the bytes of a scratch buffer; the rows of a batch are taken a part at a time.
 	attendScratch = int64(64 << 20)
 	// attendGroups is how many workgroups the sums of values are spread over, if the context has as many parts.
-	attendGroups = 1024
+	attendGroups = 4096
 )
 
 const (
@@ -132,7 +134,7 @@ func (r *recording) newAttention(i int) *attention {
 		tile = tableTile
 	}
 	a.tileHeads = min(op.Heads/op.KVHeads, tile)
-	if r.rows > shortRows {
+	if r.rows >= tiledRows {
 		a.tileRows = tile / a.tileHeads
 	}
 	a.isShort = a.stride <= shortSpan && r.rows <= shortRows
@@ -230,7 +232,7 @@ func (a *attention) pass(r *recording, name string, first, end int, extra []uint
 	if op.Cap != 0 {
 		inverse = 1 / op.Cap
 	}
-	constants := append([]uint32{0, uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, extra...)
+	constants := append([]uint32{uint32(a.shortThreads(r)), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, extra...)
 	r.dispatch(shader{name: name, constants: constants},
 		pushConstants(first, end, op.Heads, op.KVHeads, a.stride, a.cache.blocks(), op.Window, a.splits, a.index, op.Scale, op.Cap, inverse),
 		x, y, z, uses[:]...)
@@ -245,8 +247,16 @@ func (a *attention) variants() []uint32 {
 }
 
 func (a *attention) short(r *recording, first, end int) {
-	a.pass(r, r.units("attend_short"), first, end, append(a.variants(), uint32(a.stride)), a.op.Heads, end-first, 1,
+	a.pass(r, r.units("attend_short"), first, end, append(a.variants(), uint32(a.stride), uint32(a.shortThreads(r))), a.op.Heads, end-first, 1,
 		[]int{bindQueries, bindCache}, []int{bindDst})
+}
+
+// shortThreads is the size of a workgroup of attend_short.comp: an invocation for each position, within bounds.
+func (a *attention) shortThreads(r *recording) int {
+	if a.stride >= 512 && r.dev.info.MaxInvocations >= 512 {
+		return 512
+	}
+	return 256
 }
 
 func (a *attention) long(r *recording, first, end int) {

@@ -15,19 +15,22 @@ func TestVulkanAttendPasses(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		rows        int // of the short way
+		tiled       int // rows from which they share tiles
 		groups      int
 		scratchRows int64
 	}{
-		{"short", 1 << 16, 1, 1 << 16}, {"tiles", 0, 1, 1 << 16},
-		{"tiles and parts", 0, 1 << 16, 1 << 16}, {"tiles and parts of a few rows", 0, 1 << 16, 5},
+		{"short", 1 << 16, 1, 1, 1 << 16}, {"rows", 0, 1 << 16, 1, 1 << 16}, {"tiles", 0, 1, 1, 1 << 16},
+		{"tiles and parts", 0, 1, 1 << 16, 1 << 16}, {"tiles and parts of a few rows", 0, 1, 1 << 16, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := vulkanTest(t, VulkanOptions{})
-			oldRows, oldScratch, oldGroups := shortRows, attendScratch, attendGroups
-			defer func() { shortRows, attendScratch, attendGroups = oldRows, oldScratch, oldGroups }()
+			oldRows, oldTiled, oldScratch, oldGroups := shortRows, tiledRows, attendScratch, attendGroups
+			defer func() {
+				shortRows, tiledRows, attendScratch, attendGroups = oldRows, oldTiled, oldScratch, oldGroups
+			}()
 			for _, s := range shapes {
 				perRow := 4 * s.Heads * padded(s.Context, blockPositions)
-				shortRows, attendScratch, attendGroups = c.rows, int64(perRow)*c.scratchRows, c.groups
+				shortRows, tiledRows, attendScratch, attendGroups = c.rows, c.tiled, int64(perRow)*c.scratchRows, c.groups
 				if _, err := Gate(d, s); err != nil {
 					t.Fatal(err)
 				}
