@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -92,6 +93,8 @@ func hasUnknown(s string) bool {
 }
 
 func TestTokenizerFixtures(t *testing.T) {
+	var figures strings.Builder
+	figures.WriteString("| tokenizer | strings | differ |\n|---|---|---|\n")
 	for _, dir := range fixtureFolders(t) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			tok := loadFixture(t, dir)
@@ -108,8 +111,11 @@ func TestTokenizerFixtures(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d strings, %d differ", len(lines), differ)
+			fmt.Fprintf(&figures, "| %s | %d | %d |\n", filepath.Base(dir), len(lines), differ)
 		})
+	}
+	if len(fixtureFolders(t)) > 0 && !t.Failed() {
+		checkGenerated(t, "../docs/FAMILIES.md", "tokenizer figures", figures.String())
 	}
 }
 
