@@ -23,7 +23,8 @@ const firstDevice = -1
 
 const vulkanPrefix = "vulkan-"
 
-var backendNames = []string{"auto", "vulkan", vulkanPrefix + string(units.VulkanDP4A), vulkanPrefix + string(units.VulkanLUT), "cpu"}
+var backendNames = []string{"auto", "vulkan", vulkanPrefix + string(units.VulkanCoopMat),
+	vulkanPrefix + string(units.VulkanDP4A), vulkanPrefix + string(units.VulkanLUT), "cpu"}
 
 func (f *backendFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.backend, "backend", "auto", "what computes: "+strings.Join(backendNames, ", ")+" (auto: a GPU if there is one)")

@@ -44,20 +44,24 @@ float joined(ivec3 u, bool wide) {
     return wide ? t3 : t;
 }
 
-// combined is output n (counted from first) for a row of the input, from its unit sums; u2 are those of the second weight
-// limb.
-float combined(uint row, uint n, ivec3 u, ivec3 u2) {
-    bool wide = wideRow(row);
-    precise float t = joined(u, wide);
-    if (WEIGHT_LIMBS == 2u) {
-        t = t * 256.0 + joined(u2, wide);
-    }
+// scaled is output n (counted from first) for a row of the input, from the joined sums of all limbs.
+float scaled(uint row, uint n, float t) {
     uint column = first + n;
     precise float v = (t * pow2(exponentOfRow(row))) * scales[column];
     if (HAS_BIAS) {
         v = v + bias[column];
     }
     return flushed(v);
+}
+
+// combined is scaled of unit sums; u2 are those of the second weight limb.
+float combined(uint row, uint n, ivec3 u, ivec3 u2) {
+    bool wide = wideRow(row);
+    precise float t = joined(u, wide);
+    if (WEIGHT_LIMBS == 2u) {
+        t = t * 256.0 + joined(u2, wide);
+    }
+    return scaled(row, n, t);
 }
 
 void store(uint row, uint n, ivec3 u, ivec3 u2) { y[row * N + first + n] = combined(row, n, u, u2); }

@@ -20,13 +20,17 @@ import (
 type VulkanTier string
 
 const (
-	VulkanDP4A VulkanTier = "dp4a" // integer dot products of four int8
-	VulkanLUT  VulkanTier = "lut"  // products from the committed table
+	VulkanCoopMat VulkanTier = "coopmat" // cooperative matrices for many rows, dot products for few
+	VulkanDP4A    VulkanTier = "dp4a"    // integer dot products of four int8
+	VulkanLUT     VulkanTier = "lut"     // products from the committed table
 )
 
 // VulkanTiers lists the tiers that a device has, best first.
 func VulkanTiers(info *vk.DeviceInfo) []VulkanTier {
 	var tiers []VulkanTier
+	if _, ok := matrixOf(info); ok && info.DotProduct {
+		tiers = append(tiers, VulkanCoopMat)
+	}
 	if info.DotProduct {
 		tiers = append(tiers, VulkanDP4A)
 	}
@@ -58,7 +62,8 @@ type vulkanDevice struct {
 	plain bool
 	// fewRows is the largest batch for which a linear operation reads the weights once with its sums in registers.
 	fewRows  int
-	kern     *kernels // quantises weights
+	matrix   vk.MatrixShape // cooperative matrices; zero but for the tier coopmat
+	kern     *kernels       // quantises weights
 	pool     *pool
 	tables   *vk.Buffer // luts, in the order of numerics.glsl
 	products *vk.Buffer // luts.MulBin; nil but for the tier LUT
@@ -127,10 +132,21 @@ func (d *vulkanDevice) start() error {
 	if d.tables, err = d.upload(slices.Concat(luts.Exp2Bin, luts.RecipBin, luts.RsqrtBin, luts.GaussBin)); err != nil {
 		return err
 	}
+	if d.tier == VulkanCoopMat {
+		d.matrix, _ = matrixOf(d.info)
+	}
 	if d.tier == VulkanLUT {
 		d.products, err = d.upload(luts.MulBin)
 	}
 	return err
+}
+
+// units is what the shaders of dot products are named by.
+func (d *vulkanDevice) units() string {
+	if d.tier == VulkanLUT {
+		return string(VulkanLUT)
+	}
+	return string(VulkanDP4A)
 }
 
 func (d *vulkanDevice) Name() string { return fmt.Sprintf("vulkan (%s, %s)", d.info.Name, d.tier) }

@@ -3,6 +3,8 @@ package units
 import (
 	"fmt"
 	"math/bits"
+	"slices"
+	"strings"
 
 	"dchain/units/vk"
 )
@@ -22,8 +24,12 @@ var (
 	attendGroups = 4096
 )
 
+// attendTiled has the shaders for matrices, and their tiles, by dot products: for tests, on devices without matrices.
+var attendTiled = false
+
 const (
 	attendTile  = 8    // queries that share keys and values
+	matrixTile  = 32   // the same on matrices
 	tableTile   = 2    // the same where units are tables, whose code is long
 	attendChunk = 1024 // positions of a workgroup of attend_weights.comp
 )
@@ -101,6 +107,7 @@ type attention struct {
 	index     int
 	cache     *vulkanCache
 	isShort   bool
+	matrices  string // the ending of the names of shaders on matrices; "" for others
 	stride    int // positions for which a row and head has room
 	chunks    int
 	tileHeads int
@@ -130,7 +137,12 @@ func (r *recording) newAttention(i int) *attention {
 	}
 	a.chunks = ceilDiv(a.stride, attendChunk)
 	tile := attendTile
-	if r.dev.tier == VulkanLUT {
+	switch {
+	case r.rows >= tiledRows && attendTiled:
+		a.matrices, tile = "_tiled", matrixTile
+	case r.rows >= tiledRows && r.dev.tier == VulkanCoopmat && slices.Contains(r.dev.info.Matrices, vk.MatrixShape{M: 16, N: 16, K: 32}):
+		a.matrices, tile = "_matrix", matrixTile
+	case r.dev.tier == VulkanLUT:
 		tile = tableTile
 	}
 	a.tileHeads = min(op.Heads/op.KVHeads, tile)
@@ -232,14 +244,18 @@ func (a *attention) pass(r *recording, name string, first, end int, extra []uint
 	if op.Cap != 0 {
 		inverse = 1 / op.Cap
 	}
-	constants := append([]uint32{uint32(a.shortThreads(r)), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, extra...)
-	r.dispatch(shader{name: name, constants: constants},
+	threads, subgroup := a.shortThreads(r), 0
+	if a.matrices != "" && strings.HasSuffix(name, a.matrices) {
+		threads, subgroup = 4*r.dev.info.Subgroup, r.dev.info.Subgroup
+	}
+	constants := append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, extra...)
+	r.dispatch(shader{name: name, subgroup: subgroup, constants: constants},
 		pushConstants(first, end, op.Heads, op.KVHeads, a.stride, a.cache.blocks(), op.Window, a.splits, a.index, op.Scale, op.Cap, inverse),
 		x, y, z, uses[:]...)
 }
 
 // units is the name of a shader that multiplies, for the tier of the device.
-func (r *recording) units(name string) string { return name + "_" + string(r.dev.tier) }
+func (r *recording) units(name string) string { return name + "_" + r.dev.units() }
 
 // variants are the specialisation constants of scores.
 func (a *attention) variants() []uint32 {
@@ -266,8 +282,11 @@ func (a *attention) long(r *recording, first, end int) {
 	if a.tileRows > 1 {
 		blocks++ // the rows of a tile may begin in two
 	}
-	a.pass(r, r.units("attend_scores"), first, end, a.variants(), blocks, tiles, rowTiles,
-		[]int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
+	scores, variants := r.units("attend_scores"), a.variants()
+	if a.matrices != "" {
+		scores, variants = "attend_scores"+a.matrices, append(variants, uint32(r.dev.info.Subgroup))
+	}
+	a.pass(r, scores, first, end, variants, blocks, tiles, rowTiles, []int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
 	a.pass(r, "attend_weights", first, end, nil, a.chunks, op.Heads, rows,
 		[]int{bindCache, bindMaxima}, []int{bindScores, bindPartials})
 	channelTiles := ceilDiv(op.HeadDim, 64)

@@ -65,31 +65,84 @@ func (d *vulkanDevice) tileShape() (outputs, rows int) {
 	return 4, 2
 }
 
+// matrixOf picks the shape of cooperative matrices that linear_matrix.comp uses, the widest of 16 rows and 32 inputs.
+func matrixOf(info *vk.DeviceInfo) (best vk.MatrixShape, ok bool) {
+	for _, m := range info.Matrices {
+		if m.M == 16 && m.K == 32 && (m.N == 8 || m.N == 16) && m.N > best.N {
+			best, ok = m, true
+		}
+	}
+	return best, ok
+}
+
+const (
+	matrixWarps = 2 // subgroups of linear_matrix.comp each way
+	// matrixBatch is the smallest batch for which matrices pay: they are 16 rows high, two limbs each.
+	matrixBatch = 9
+)
+
+// matrixShape is how many matrices a subgroup of linear_matrix.comp has each way: many for a large batch, to use each value
+// read often, few outputs for a small one, so that there are workgroups enough to read the weights. It does not depend on
+// the number of outputs: see linearShape.
+func (d *vulkanDevice) matrixShape(rows int) (tilesM, tilesN int) {
+	wide := 16 / d.matrix.N
+	switch {
+	case rows <= 32:
+		return 1, 2 * wide
+	case rows <= 256:
+		return 2, 2 * wide
+	}
+	return 2, 4 * wide
+}
+
+// batchSteps are the sizes of batch from which on other shaders, or other shapes of them, run linear operations.
+func (d *vulkanDevice) batchSteps() []int {
+	if d.matrix.M > 0 {
+		return []int{matrixBatch, 33, 257}
+	}
+	return []int{d.fewRows + 1}
+}
+
 // linears records OpLinear. Neighbours that read the same rows have no barrier between them, so they run side by side.
 func (r *recording) linears(i int) int {
 	op := &r.prog.Ops[i]
 	l := op.Linear.(*vulkanLinear)
-	vectors := l.rowBytes / 16
 	for p := range l.parts {
-		part := &l.parts[p]
-		for row := 0; row < r.rows; {
-			n := r.rows - row
-			if n <= r.dev.fewRows {
-				s := r.dev.linearShape(vectors, n, l.mode.Limbs())
-				r.linear(op, part, row, shader{"linear_rows_" + string(r.dev.tier), r.dev.info.Subgroup, []uint32{
-					uint32(s.groups * r.dev.info.Subgroup), uint32(l.mode.Limbs()), boolConstant(op.Bias != nil),
-					uint32(s.outputs), uint32(n), uint32(s.unroll)}}, ceilDiv(part.count, s.outputs*s.groups), 1)
-				break
-			}
-			perN, perM := r.dev.tileShape()
-			n = min(n, tileSide*perM*r.dev.info.MaxGroups[1])
-			r.linear(op, part, row, shader{"linear_tile_" + string(r.dev.tier), 0, []uint32{
-				0, uint32(l.mode.Limbs()), boolConstant(op.Bias != nil), uint32(perN), uint32(perM)}},
-				ceilDiv(part.count, tileSide*perN), ceilDiv(n, tileSide*perM))
-			row += n
-		}
+		r.linearPart(op, &l.parts[p])
 	}
 	return 1
+}
+
+// linearPart records the shader for the size of the batch.
+func (r *recording) linearPart(op *Op, part *linearPart) {
+	d, l := r.dev, op.Linear.(*vulkanLinear)
+	// constants are those of linear.glsl, then the shader's own.
+	constants := func(size int, own ...int) []uint32 {
+		c := []uint32{uint32(size), uint32(l.mode.Limbs()), boolConstant(op.Bias != nil)}
+		for _, v := range own {
+			c = append(c, uint32(v))
+		}
+		return c
+	}
+	if r.rows <= d.fewRows {
+		s := d.linearShape(l.rowBytes/16, r.rows, l.mode.Limbs())
+		sh := shader{"linear_rows_" + d.units(), d.info.Subgroup, constants(s.groups*d.info.Subgroup, s.outputs, r.rows, s.unroll)}
+		r.linear(op, part, 0, sh, ceilDiv(part.count, s.outputs*s.groups), 1)
+		return
+	}
+	perN, perM := d.tileShape()
+	sh := shader{"linear_tile_" + d.units(), 0, constants(0, perN, perM)}
+	tileN, tileM := tileSide*perN, tileSide*perM
+	if d.matrix.M > 0 && r.rows >= matrixBatch {
+		m, n := d.matrixShape(r.rows)
+		threads := matrixWarps * matrixWarps * d.info.Subgroup
+		sh = shader{"linear_matrix", d.info.Subgroup, constants(threads, d.matrix.M, d.matrix.N, d.matrix.K, matrixWarps, matrixWarps, m, n, threads)}
+		tileN, tileM = d.matrix.N*n*matrixWarps, d.matrix.M*m*matrixWarps
+	}
+	most := tileM * d.info.MaxGroups[1]
+	for row := 0; row < r.rows; row += most {
+		r.linear(op, part, row, sh, ceilDiv(part.count, tileN), ceilDiv(min(most, r.rows-row), tileM))
+	}
 }
 
 // linear dispatches a shader for one part of the matrix, from a row of the batch on.

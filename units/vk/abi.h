@@ -41,6 +41,7 @@ enum {
 	ST_COOPERATIVE_MATRIX_FEATURES = 1000506000,
 	ST_COOPERATIVE_MATRIX_PROPERTIES = 1000506001,
 	ST_MEMORY_MODEL_FEATURES = 1000211000,
+	ST_INT8_FEATURES = 1000082000,
 };
 
 typedef struct { int32_t sType; void *pNext; } Head;
@@ -65,6 +66,7 @@ typedef struct { int32_t sType; void *pNext; VkBool32 accelerated[30]; } DotProp
 typedef struct { int32_t sType; void *pNext; uint32_t perSet; VkDeviceSize allocation; } Maintenance3Properties;
 typedef struct { int32_t sType; void *pNext; VkBool32 matrix, robust; } MatrixFeatures;
 typedef struct { int32_t sType; void *pNext; VkBool32 model, deviceScope, chains; } MemoryModelFeatures;
+typedef struct { int32_t sType; void *pNext; VkBool32 float16, int8; } Int8Features;
 typedef struct {
 	int32_t sType; void *pNext;
 	uint32_t m, n, k;

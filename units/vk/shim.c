@@ -150,6 +150,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	int driver = api >= version(1, 2) || has(&e, "VK_KHR_driver_properties");
 	int matrix = has(&e, "VK_KHR_cooperative_matrix");
 	int model = api >= version(1, 2) || has(&e, "VK_KHR_vulkan_memory_model");
+	int int8 = api >= version(1, 2) || has(&e, "VK_KHR_shader_float16_int8");
 	free(e.list);
 
 	SubgroupProperties sub = {0};
@@ -178,6 +179,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	DotFeatures df = {0};
 	MatrixFeatures mf = {0};
 	MemoryModelFeatures mm = {0};
+	Int8Features i8 = {0};
 	Features2 f = {ST_FEATURES_2, NULL, {0}};
 	tail = &f.pNext;
 	if (size)
@@ -188,6 +190,8 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 		CHAIN(mf, ST_COOPERATIVE_MATRIX_FEATURES);
 	if (model)
 		CHAIN(mm, ST_MEMORY_MODEL_FEATURES);
+	if (int8)
+		CHAIN(i8, ST_INT8_FEATURES);
 	in.features2(physical, &f);
 
 	memset(out, 0, sizeof *out);
@@ -207,7 +211,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	out->rte32 = fc.rte32;
 	out->preserve32 = fc.preserve32;
 	out->max_allocation = m3.allocation;
-	if (mf.matrix && mm.model)
+	if (mf.matrix && mm.model && i8.int8)
 		list_matrices(physical, out);
 	return 0;
 }
@@ -224,9 +228,9 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	uint32_t count = 0;
 	Extensions e = extensions_of(physical);
 	const char *wanted[] = {"VK_EXT_subgroup_size_control", "VK_KHR_shader_integer_dot_product", "VK_KHR_shader_float_controls",
-		"VK_KHR_vulkan_memory_model"};
-	uint32_t core[] = {version(1, 3), version(1, 3), version(1, 2), version(1, 2)};
-	for (int i = 0; i < 4; i++)
+		"VK_KHR_vulkan_memory_model", "VK_KHR_shader_float16_int8"};
+	uint32_t core[] = {version(1, 3), version(1, 3), version(1, 2), version(1, 2), version(1, 2)};
+	for (int i = 0; i < 5; i++)
 		if (api < core[i] && has(&e, wanted[i]))
 			names[count++] = wanted[i];
 	if (info->matrices)
@@ -237,8 +241,9 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	DotFeatures df = {0};
 	MatrixFeatures mf = {0};
 	MemoryModelFeatures mm = {0};
+	Int8Features i8 = {0};
 	void *chain = NULL, **tail = &chain;
-	szf.control = df.dot = mf.matrix = mm.model = 1;
+	szf.control = df.dot = mf.matrix = mm.model = i8.int8 = 1;
 	if (info->subgroup_control)
 		CHAIN(szf, ST_SUBGROUP_SIZE_FEATURES);
 	if (info->dot)
@@ -246,6 +251,7 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	if (info->matrices) {
 		CHAIN(mf, ST_COOPERATIVE_MATRIX_FEATURES);
 		CHAIN(mm, ST_MEMORY_MODEL_FEATURES);
+		CHAIN(i8, ST_INT8_FEATURES);
 	}
 	float priority = 1;
 	QueueCreateInfo q = {ST_DEVICE_QUEUE_CREATE_INFO, NULL, 0, family, 1, &priority};
