@@ -20,6 +20,9 @@ layout(constant_id = 5) const uint UNROLL = 1u;
 const uint SUMS = OUTPUTS * ROWS * WEIGHT_LIMBS * 3u;
 int sums[SUMS];
 
+// rowOf is row m of the ROWS, the last of the batch for those beyond it, which are not stored.
+uint rowOf(uint m) { return min(row0 + m, rows - 1u); }
+
 uint sumAt(uint o, uint m, uint b) { return ((o * ROWS + m) * WEIGHT_LIMBS + b) * 3u; }
 
 void main() {
@@ -29,7 +32,7 @@ void main() {
     }
     bool anyWide = false;
     [[unroll]] for (uint m = 0u; m < ROWS; m++) {
-        anyWide = anyWide || wideRow(row0 + m);
+        anyWide = anyWide || wideRow(rowOf(m));
     }
     [[unroll]] for (uint i = 0u; i < SUMS; i++) {
         sums[i] = 0;
@@ -47,8 +50,8 @@ void main() {
         [[unroll]] for (uint u = 0u; u < UNROLL; u++) {
             uint at = min(k + u * gl_SubgroupSize, KV - 1u); // beyond, the weights are zero
             [[unroll]] for (uint m = 0u; m < ROWS; m++) {
-                uvec4 x0 = limbs[limbRow(0u, row0 + m) + at];
-                uvec4 x1 = limbs[limbRow(1u, row0 + m) + at];
+                uvec4 x0 = limbs[limbRow(0u, rowOf(m)) + at];
+                uvec4 x1 = limbs[limbRow(1u, rowOf(m)) + at];
                 [[unroll]] for (uint o = 0u; o < OUTPUTS; o++) {
                     [[unroll]] for (uint b = 0u; b < WEIGHT_LIMBS; b++) {
                         uint s = sumAt(o, m, b);
@@ -58,7 +61,7 @@ void main() {
                     }
                 }
                 if (anyWide) {
-                    uvec4 x2 = limbs[limbRow(2u, row0 + m) + at];
+                    uvec4 x2 = limbs[limbRow(2u, rowOf(m)) + at];
                     [[unroll]] for (uint o = 0u; o < OUTPUTS; o++) {
                         [[unroll]] for (uint b = 0u; b < WEIGHT_LIMBS; b++) {
                             uint s = sumAt(o, m, b) + 2u;
@@ -90,7 +93,8 @@ void main() {
         }
     }
     uint o = gl_SubgroupInvocationID / ROWS;
-    if (o < OUTPUTS && n + o < count) {
-        store(row0 + gl_SubgroupInvocationID % ROWS, n + o, mine, mine2);
+    uint row = row0 + gl_SubgroupInvocationID % ROWS;
+    if (o < OUTPUTS && n + o < count && row < rows) {
+        store(row, n + o, mine, mine2);
     }
 }

@@ -219,6 +219,45 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 		count = min(2*count, n-first)
 	}
 	g.checks = append(g.checks, GateCheck{op, shape, 2 * n * width})
+	if b, ok := g.dev.(batchStepper); ok && op == OpLinear {
+		for _, size := range b.batchSteps() {
+			if err := g.repeated(dev, shape, size, in, want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// batchStepper is a device that computes linear operations in other ways from certain sizes of batch on.
+type batchStepper interface{ batchSteps() []int }
+
+// repeated compares a large batch of the input rows in turn, and then of the first alone: one in which wide rows are
+// everywhere, and one without.
+func (g *gate) repeated(dev Executable, shape string, size int, in, want []float32) error {
+	n := len(gateInputs)
+	inWidth, width := len(in)/n, len(want)/n
+	rows, batch := make([]Row, size), make([]float32, 0, size*inWidth)
+	expect, got := make([]float32, 0, size*width), make([]float32, size*width)
+	for _, kinds := range []int{n, 1} {
+		batch, expect = batch[:0], expect[:0]
+		for i := range size {
+			k := i % kinds
+			batch = append(batch, in[k*inWidth:(k+1)*inWidth]...)
+			expect = append(expect, want[k*width:(k+1)*width]...)
+		}
+		shape := fmt.Sprintf("%s, batch of %d", shape, size)
+		if err := g.run(dev, rows, batch, got); err != nil {
+			return fmt.Errorf("%s %s: %w", OpLinear, shape, err)
+		}
+		if err := g.compare(OpLinear, shape, 0, got, expect, width); err != nil {
+			if wrong, ok := err.(*GateError); ok {
+				wrong.Input = gateInputs[wrong.Row%kinds].name
+			}
+			return err
+		}
+		g.checks = append(g.checks, GateCheck{OpLinear, shape, size * width})
+	}
 	return nil
 }
 

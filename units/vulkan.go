@@ -63,6 +63,7 @@ type vulkanDevice struct {
 	// fewRows is the largest batch for which a linear operation reads the weights once with its sums in registers.
 	fewRows  int
 	matrix   vk.MatrixShape // cooperative matrices; zero but for the tier coopmat
+	steps    []int          // sizes of batch, beyond those of every gate, from which on linear operations go other ways
 	kern     *kernels       // quantises weights
 	pool     *pool
 	tables   *vk.Buffer // luts, in the order of numerics.glsl
@@ -134,6 +135,7 @@ func (d *vulkanDevice) start() error {
 	}
 	if d.tier == VulkanCoopMat {
 		d.matrix, _ = matrixOf(d.info)
+		d.steps = []int{33, 257}
 	}
 	if d.tier == VulkanLUT {
 		d.products, err = d.upload(luts.MulBin)

@@ -47,7 +47,7 @@ func TestVulkanGate(t *testing.T) {
 // TestVulkanShapes tries the shapes of linear shaders that GPUs are given, whatever the device.
 func TestVulkanShapes(t *testing.T) {
 	d := vulkanTest(t, VulkanOptions{})
-	d.plain, d.fewRows = false, 4
+	d.plain, d.fewRows, d.steps = false, 4, []int{33}
 	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{70, 600, Int8}, {37, 70, Int8x2}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -95,13 +95,7 @@ func (d *vulkanDevice) matrixShape(rows int) (tilesM, tilesN int) {
 	return 2, 4 * wide
 }
 
-// batchSteps are the sizes of batch from which on other shaders, or other shapes of them, run linear operations.
-func (d *vulkanDevice) batchSteps() []int {
-	if d.matrix.M > 0 {
-		return []int{matrixBatch, 33, 257}
-	}
-	return []int{d.fewRows + 1}
-}
+func (d *vulkanDevice) batchSteps() []int { return d.steps }
 
 // linears records OpLinear. Neighbours that read the same rows have no barrier between them, so they run side by side.
 func (r *recording) linears(i int) int {
@@ -125,8 +119,12 @@ func (r *recording) linearPart(op *Op, part *linearPart) {
 		return c
 	}
 	if r.rows <= d.fewRows {
-		s := d.linearShape(l.rowBytes/16, r.rows, l.mode.Limbs())
-		sh := shader{"linear_rows_" + d.units(), d.info.Subgroup, constants(s.groups*d.info.Subgroup, s.outputs, r.rows, s.unroll)}
+		rows := 1 // a power of two, so that there are few shaders to gate
+		for rows < r.rows {
+			rows *= 2
+		}
+		s := d.linearShape(l.rowBytes/16, rows, l.mode.Limbs())
+		sh := shader{"linear_rows_" + d.units(), d.info.Subgroup, constants(s.groups*d.info.Subgroup, s.outputs, rows, s.unroll)}
 		r.linear(op, part, 0, sh, ceilDiv(part.count, s.outputs*s.groups), 1)
 		return
 	}
