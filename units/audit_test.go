@@ -13,7 +13,7 @@ const (
 )
 
 // testLayer compiles a layer with every kind of operation, model layer 11.
-func testLayer(t *testing.T, d *cpuDevice) Executable {
+func testLayer(t *testing.T, d Device) Executable {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()

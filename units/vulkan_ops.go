@@ -23,6 +23,7 @@ var vulkanOps = [...]vulkanOp{
 
 // ops records the operations [first, end) of the program.
 func (r *recording) ops(first, end int) {
+	r.end = end
 	for i := first; i < end && r.err == nil; {
 		kind := r.prog.Ops[i].Kind
 		if int(kind) >= len(vulkanOps) || vulkanOps[kind] == nil {
@@ -33,6 +34,7 @@ func (r *recording) ops(first, end int) {
 		if r.err != nil {
 			r.err = fmt.Errorf("op %d (%s, layer %d): %w", i, kind, r.prog.Ops[i].Layer, r.err)
 		}
+		r.groups = append(r.groups, opGroup{i, i + n})
 		i += n
 	}
 }

@@ -30,10 +30,23 @@ type recording struct {
 	rows    int
 	context int // a bound of the visible positions of a row: a power of two times 64, at most the cache's context
 
+	end     int       // operations from here on are not recorded, nor merged with those before
+	groups  []opGroup // recorded together
 	cmds    *vk.Commands
 	scratch map[string]*vk.Buffer
 	pending []access // since the last barrier
 	err     error    // the first one
+}
+
+// opGroup is the operations [first, end), which one function recorded.
+type opGroup struct{ first, end int }
+
+// free releases what the recording holds; it must not be running.
+func (r *recording) free() {
+	r.cmds.Free()
+	for _, b := range r.scratch {
+		b.Free()
+	}
 }
 
 // access is a binding and what a dispatch does with it.

@@ -37,7 +37,8 @@ type vulkanExecutable struct {
 	down *vk.Buffer   // status word, then Out, from stepRows
 
 	recordings map[batchShape]*recording
-	order      []batchShape // of recordings, the one used last at the end
+	order      []batchShape   // of recordings, the one used last at the end
+	audit      *vulkanAuditor // nil for none
 }
 
 // batchShape is what a recording is made for.
@@ -56,6 +57,9 @@ func (d *vulkanDevice) Compile(p Program) (Executable, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compiling a program: %w", err)
+	}
+	if d.auditEvery > 0 {
+		e.audit = newVulkanAuditor(e, d.auditEvery, d.compiled.Add(1))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,8 +130,13 @@ func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
 	if err != nil {
 		return err
 	}
-	e.fill(rows, in)
-	if err := e.dev.vk.Run(r.cmds); err != nil {
+	if e.audit != nil && e.audit.due() {
+		err = e.audit.run(r, rows, in)
+	} else {
+		e.fill(rows, in)
+		err = e.dev.vk.Run(r.cmds)
+	}
+	if err != nil {
 		return err
 	}
 	return e.collect(len(rows), out)
@@ -251,11 +260,7 @@ func (e *vulkanExecutable) drop() {
 }
 
 func (e *vulkanExecutable) forget(shape batchShape) {
-	r := e.recordings[shape]
-	r.cmds.Free()
-	for _, b := range r.scratch {
-		b.Free()
-	}
+	e.recordings[shape].free()
 	delete(e.recordings, shape)
 }
 
@@ -271,31 +276,37 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 		e.forget(e.order[0])
 		e.order = e.order[1:]
 	}
-	r := &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context,
-		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
-	e.recordings[shape] = r
-	r.step()
-	if r.err != nil {
-		e.forget(shape)
-		return nil, fmt.Errorf("recording %d rows: %w", shape.rows, r.err)
+	r, err := e.record(shape, 0, len(e.prog.Ops))
+	if err != nil {
+		return nil, fmt.Errorf("recording %d rows: %w", shape.rows, err)
 	}
+	e.recordings[shape] = r
 	e.order = append(e.order, shape)
 	return r, nil
 }
 
-// step records the copies and all operations.
-func (r *recording) step() {
-	e := r.exec
+// record records the operations [first, end): the copies up come before the first of the program, those down after the last.
+func (e *vulkanExecutable) record(shape batchShape, first, end int) (*recording, error) {
+	r := &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context,
+		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
 	n := int64(r.rows)
-	r.cmds.Copy(e.step, 0, e.up, 0, stepRows+8*n)
-	r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
+	if first == 0 {
+		r.cmds.Copy(e.step, 0, e.up, 0, stepRows+8*n)
+		r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
+	}
 	r.cmds.CopyBarrier()
-	r.ops(0, len(r.prog.Ops))
+	r.ops(first, end)
 	r.cmds.CopyBarrier()
-	r.cmds.Copy(e.down, 0, e.step, 0, 4)
-	r.cmds.Copy(e.down, stepRows, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
-	r.cmds.CopyBarrier()
+	if end == len(r.prog.Ops) {
+		r.cmds.Copy(e.down, 0, e.step, 0, 4)
+		r.cmds.Copy(e.down, stepRows, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
+		r.cmds.CopyBarrier()
+	}
 	if r.err == nil {
 		r.err = r.cmds.End()
 	}
+	if r.err != nil {
+		r.free()
+	}
+	return r, r.err
 }

@@ -1,0 +1,65 @@
+package units
+
+import (
+	"errors"
+	"testing"
+)
+
+// runAudited runs the layer of testLayer in batches of n rows, which the device has recorded once, until it fails.
+func runAudited(e Executable, times, n int) error {
+	s := gateSeries(3)
+	for range times {
+		for pos := 0; pos+n <= testCtx; pos += n {
+			rows := make([]Row, n)
+			for i := range rows {
+				rows[i].Pos = pos + i
+			}
+			in := s.values(n*testHidden, 1)
+			in[len(in)/2] = 900
+			if err := e.Run(rows, in, make([]float32, len(in))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func TestVulkanAuditAgrees(t *testing.T) {
+	d := vulkanTest(t, VulkanOptions{AuditEvery: 1})
+	e := testLayer(t, d).(*vulkanExecutable)
+	if err := runAudited(e, 6, 3); err != nil {
+		t.Error(err)
+	}
+	if e.audit.runs == 0 {
+		t.Error("nothing was audited")
+	}
+}
+
+// TestVulkanAuditCatches makes the device's parameters differ from what the host knows of them.
+func TestVulkanAuditCatches(t *testing.T) {
+	each := func(v []float32) {
+		for i := range v {
+			v[i] = 1.5*v[i] + 0.25
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		fault func(ops []Op)
+		op    OpKind
+	}{
+		{"norm", func(ops []Op) { each(vectorOf(ops[0].Weight)) }, OpQuantize}, // which ends the dispatch
+		{"linear", func(ops []Op) { each(ops[3].Linear.(*vulkanLinear).scales) }, OpLinear},
+		{"rotary positions", func(ops []Op) { each(vectorOf(ops[6].Cos)) }, OpStoreKV},
+		{"attention", func(ops []Op) { each(vectorOf(ops[8].Slopes)) }, OpAttend},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := vulkanTest(t, VulkanOptions{AuditEvery: 2})
+			e := testLayer(t, d).(*vulkanExecutable)
+			c.fault(e.prog.Ops)
+			var wrong *AuditError
+			if err := runAudited(e, 40, 3); !errors.As(err, &wrong) || wrong.Op != c.op || wrong.Layer != 11 || wrong.Row < 0 || wrong.Row > 2 {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
