@@ -22,14 +22,11 @@ layout(constant_id = 5) const bool ALIBI = false;
 
 layout(std430, set = 0, binding = 1) readonly buffer Queries { uvec4 queries[]; }; // heads.comp
 layout(std430, set = 0, binding = 2) readonly buffer Cache { uvec4 cache[]; };
-layout(std430, set = 0, binding = 3) writeonly buffer Scores { float scores[]; };   // [rows][heads][stride] from the first block
-layout(std430, set = 0, binding = 4) writeonly buffer Maxima { uint maxima[]; };    // [rows][heads][stride / 64] ordered
 
 #include "attend_score.glsl"
+#include "attend_record.glsl"
 
 shared uvec4 query[TILE * 2u * HDV];
-shared int queryExp[TILE];
-shared uint highest[TILE];
 
 void run(Tile t, uint from, uint to) {
     uint block = firstBlock(positionOf(from)) + gl_WorkGroupID.x;
@@ -37,7 +34,6 @@ void run(Tile t, uint from, uint to) {
         return;
     }
     uint p = gl_LocalInvocationID.x;
-    uint j = block * BLOCK + p;
 
     barrier();
     for (uint i = p; i < TILE * 2u * HDV; i += BLOCK) {
@@ -74,30 +70,12 @@ void run(Tile t, uint from, uint to) {
 
     float keyScale = pow2(int(cache[base + 4u * LIMB_VECTORS + p / 4u][p % 4u]));
     for (uint q = 0u; q < TILE; q++) {
-        if (!inRun(t, q, from, to)) {
-            continue;
-        }
-        uint row = t.row + q / TILE_HEADS;
-        uint head = t.head + q % TILE_HEADS;
-        int pos = positionOf(row);
-        uint top = 0u;
-        if (j >= lowest(pos) && j <= uint(pos)) {
-            float s = scoreOf(ivec3(H[q], M[q], L[q]), pow2(queryExp[q]), keyScale, row, head, pos, j);
-            scores[rowHead(row, head) * stride + (j - firstBlock(pos) * BLOCK)] = s;
-            top = ordered(s);
-        }
-        top = subgroupMax(top);
-        if (subgroupElect()) {
-            atomicMax(highest[q], top);
+        if (inRun(t, q, from, to)) {
+            record(t, q, block, p, ivec3(H[q], M[q], L[q]), keyScale);
         }
     }
     barrier();
-    for (uint q = p; q < TILE; q += BLOCK) {
-        uint row = t.row + q / TILE_HEADS;
-        if (inRun(t, q, from, to) && block >= firstBlock(positionOf(row)) && block * BLOCK <= uint(positionOf(row))) {
-            maxima[rowHead(row, t.head + q % TILE_HEADS) * (stride / BLOCK) + block - firstBlock(positionOf(row))] = highest[q];
-        }
-    }
+    recordMaxima(t, from, to, block, BLOCK);
 }
 
 void main() {

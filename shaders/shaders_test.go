@@ -12,22 +12,26 @@ const (
 	spirvMagic  = 0x07230203
 	headerWords = 5
 
-	opExtInst        = 12
-	opCapability     = 17
-	opDecorate       = 71
-	opFAdd           = 129
-	opFSub           = 131
-	opFMul           = 133
-	opFDiv           = 136
-	opFRem           = 140
-	opFMod           = 141
-	opSRem           = 138
-	opSMod           = 139
-	opDot            = 148
-	opMatrixFirst    = 142 // to opMatrixLast: products of vectors and matrices
-	opMatrixLast     = 147
-	noContraction    = 42
-	relaxedPrecision = 0
+	opExtInst             = 12
+	opCapability          = 17
+	opDecorate            = 71
+	opFAdd                = 129
+	opFSub                = 131
+	opFMul                = 133
+	opFDiv                = 136
+	opFRem                = 140
+	opFMod                = 141
+	opSRem                = 138
+	opSMod                = 139
+	opDot                 = 148
+	opVectorTimesScalar   = 142
+	opMatrixFirst         = 143 // to opMatrixLast: other products of vectors and matrices
+	opMatrixLast          = 147
+	noContraction         = 42
+	opMatrixTimesScalar   = 143
+	capabilityInt8        = 39
+	capabilityCooperative = 6022 // matrices, whose elements are int8
+	relaxedPrecision      = 0
 )
 
 // optionalCapabilities are types of 8, 16 and 64 bits, and storage of 8 and 16.
@@ -88,6 +92,11 @@ func faults(module []uint32) (found []string) {
 		fault("not a SPIR-V module")
 		return found
 	}
+	// Capabilities come first.
+	cooperative := false
+	for at := headerWords; at+1 < len(module) && module[at]&0xffff == opCapability; at += 2 {
+		cooperative = cooperative || module[at+1] == capabilityCooperative
+	}
 	exact := map[uint32]bool{} // results decorated NoContraction: decorations come before functions
 	for at := headerWords; at < len(module); {
 		op, n := module[at]&0xffff, int(module[at]>>16)
@@ -100,15 +109,16 @@ func faults(module []uint32) (found []string) {
 		switch {
 		case op == opDecorate && in[2] == noContraction:
 			exact[in[1]] = true
-		case (op == opFAdd || op == opFSub || op == opFMul) && !exact[in[2]]:
+		case (op == opFAdd || op == opFSub || op == opFMul || op == opVectorTimesScalar) && !exact[in[2]]:
 			fault("result %d of instruction %d may be contracted: it is not precise", in[2], op)
-		case op == opFDiv || op == opFRem || op == opFMod || op == opDot || op >= opMatrixFirst && op <= opMatrixLast:
+		case op == opFDiv || op == opFRem || op == opFMod || op == opDot,
+			op >= opMatrixFirst && op <= opMatrixLast && !(cooperative && op == opMatrixTimesScalar):
 			fault("instruction %d is not rounded alike everywhere", op)
 		case op == opSRem || op == opSMod:
 			fault("instruction %d: a signed remainder is not the same everywhere", op)
 		case op == opExtInst && !exactInstructions[in[4]]:
 			fault("extended instruction %d is not known to be exact", in[4])
-		case op == opCapability && optionalCapabilities[in[1]]:
+		case op == opCapability && optionalCapabilities[in[1]] && !(cooperative && in[1] == capabilityInt8):
 			fault("capability %d, which a device may lack", in[1])
 		}
 	}

@@ -3,8 +3,6 @@ package units
 import (
 	"fmt"
 	"math/bits"
-	"slices"
-	"strings"
 
 	"dchain/units/vk"
 )
@@ -108,7 +106,7 @@ type attention struct {
 	cache     *vulkanCache
 	isShort   bool
 	matrices  string // the ending of the names of shaders on matrices; "" for others
-	stride    int // positions for which a row and head has room
+	stride    int    // positions for which a row and head has room
 	chunks    int
 	tileHeads int
 	tileRows  int
@@ -140,7 +138,7 @@ func (r *recording) newAttention(i int) *attention {
 	switch {
 	case r.rows >= tiledRows && attendTiled:
 		a.matrices, tile = "_tiled", matrixTile
-	case r.rows >= tiledRows && r.dev.tier == VulkanCoopmat && slices.Contains(r.dev.info.Matrices, vk.MatrixShape{M: 16, N: 16, K: 32}):
+	case r.rows >= tiledRows && r.dev.matrix == vk.MatrixShape{M: 16, N: 16, K: 32}:
 		a.matrices, tile = "_matrix", matrixTile
 	case r.dev.tier == VulkanLUT:
 		tile = tableTile
@@ -222,8 +220,9 @@ const (
 )
 
 // pass dispatches one shader for rows [first, end), which reads and writes the given bindings besides those that no
-// dispatch of attention writes. extra are specialisation constants after those of attend.glsl.
-func (a *attention) pass(r *recording, name string, first, end int, extra []uint32, x, y, z int, reads, writes []int) {
+// dispatch of attention writes. The constants of s come after those of attend.glsl; threads is the size of a workgroup
+// where it can be chosen.
+func (a *attention) pass(r *recording, s shader, threads, first, end int, x, y, z int, reads, writes []int) {
 	op := a.op
 	all := [attendBindings]vk.Binding{r.rowsBuf(), a.queries, whole(a.cache.layers[op.CacheLayer]), a.scores, a.maxima, a.partials, a.totals,
 		r.buffer(op.Dst), r.tables(), r.status(), r.vector(op.Slopes), r.tables()}
@@ -244,12 +243,8 @@ func (a *attention) pass(r *recording, name string, first, end int, extra []uint
 	if op.Cap != 0 {
 		inverse = 1 / op.Cap
 	}
-	threads, subgroup := a.shortThreads(r), 0
-	if a.matrices != "" && strings.HasSuffix(name, a.matrices) {
-		threads, subgroup = 4*r.dev.info.Subgroup, r.dev.info.Subgroup
-	}
-	constants := append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, extra...)
-	r.dispatch(shader{name: name, subgroup: subgroup, constants: constants},
+	s.constants = append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, s.constants...)
+	r.dispatch(s,
 		pushConstants(first, end, op.Heads, op.KVHeads, a.stride, a.cache.blocks(), op.Window, a.splits, a.index, op.Scale, op.Cap, inverse),
 		x, y, z, uses[:]...)
 }
@@ -263,8 +258,9 @@ func (a *attention) variants() []uint32 {
 }
 
 func (a *attention) short(r *recording, first, end int) {
-	a.pass(r, r.units("attend_short"), first, end, append(a.variants(), uint32(a.stride), uint32(a.shortThreads(r))), a.op.Heads, end-first, 1,
-		[]int{bindQueries, bindCache}, []int{bindDst})
+	threads := a.shortThreads(r)
+	a.pass(r, shader{name: r.units("attend_short"), constants: append(a.variants(), uint32(a.stride), uint32(threads))}, threads,
+		first, end, a.op.Heads, end-first, 1, []int{bindQueries, bindCache}, []int{bindDst})
 }
 
 // shortThreads is the size of a workgroup of attend_short.comp: an invocation for each position, within bounds.
@@ -282,20 +278,32 @@ func (a *attention) long(r *recording, first, end int) {
 	if a.tileRows > 1 {
 		blocks++ // the rows of a tile may begin in two
 	}
-	scores, variants := r.units("attend_scores"), a.variants()
+	scores, threads := shader{name: r.units("attend_scores"), constants: a.variants()}, 0
 	if a.matrices != "" {
-		scores, variants = "attend_scores"+a.matrices, append(variants, uint32(r.dev.info.Subgroup))
+		scores, threads = a.onMatrices(r, "attend_scores", a.variants())
 	}
-	a.pass(r, scores, first, end, variants, blocks, tiles, rowTiles, []int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
-	a.pass(r, "attend_weights", first, end, nil, a.chunks, op.Heads, rows,
+	a.pass(r, scores, threads, first, end, blocks, tiles, rowTiles, []int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
+	a.pass(r, shader{name: "attend_weights"}, 0, first, end, a.chunks, op.Heads, rows,
 		[]int{bindCache, bindMaxima}, []int{bindScores, bindPartials})
+
 	channelTiles := ceilDiv(op.HeadDim, 64)
-	extra := []uint32{uint32(channelTiles), boolConstant(a.splits == 1)}
-	reads := []int{bindCache, bindScores, bindPartials}
-	if a.splits == 1 {
-		a.pass(r, r.units("attend_values"), first, end, extra, 1, tiles*channelTiles, rowTiles, reads, []int{bindDst})
-		return
+	constants := []uint32{uint32(channelTiles), boolConstant(a.splits == 1)}
+	values, threads := shader{name: r.units("attend_values"), constants: constants}, 0
+	if a.matrices != "" {
+		values, threads = a.onMatrices(r, "attend_values", constants)
 	}
-	a.pass(r, r.units("attend_values"), first, end, extra, a.splits, tiles*channelTiles, rowTiles, reads, []int{bindTotals})
-	a.pass(r, "attend_finish", first, end, nil, channelTiles, op.Heads, rows, []int{bindTotals, bindPartials}, []int{bindDst})
+	out := bindTotals
+	if a.splits == 1 {
+		out = bindDst
+	}
+	a.pass(r, values, threads, first, end, a.splits, tiles*channelTiles, rowTiles, []int{bindCache, bindScores, bindPartials}, []int{out})
+	if a.splits > 1 {
+		a.pass(r, shader{name: "attend_finish"}, 0, first, end, channelTiles, op.Heads, rows, []int{bindTotals, bindPartials}, []int{bindDst})
+	}
+}
+
+// onMatrices is the shader of that name that multiplies by matrices, and its workgroup: four subgroups.
+func (a *attention) onMatrices(r *recording, name string, constants []uint32) (s shader, threads int) {
+	size := r.dev.info.Subgroup
+	return shader{name: name + a.matrices, subgroup: size, constants: append(constants, uint32(size))}, 4 * size
 }

@@ -18,16 +18,19 @@ func TestVulkanAttendPasses(t *testing.T) {
 		tiled       int // rows from which they share tiles
 		groups      int
 		scratchRows int64
+		matrices    bool
 	}{
-		{"short", 1 << 16, 1, 1, 1 << 16}, {"rows", 0, 1 << 16, 1, 1 << 16}, {"tiles", 0, 1, 1, 1 << 16},
-		{"tiles and parts", 0, 1, 1 << 16, 1 << 16}, {"tiles and parts of a few rows", 0, 1, 1 << 16, 5},
+		{"short", 1 << 16, 1, 1, 1 << 16, false}, {"rows", 0, 1 << 16, 1, 1 << 16, false}, {"tiles", 0, 1, 1, 1 << 16, false},
+		{"tiles and parts", 0, 1, 1 << 16, 1 << 16, false}, {"tiles and parts of a few rows", 0, 1, 1 << 16, 5, false},
+		{"matrix tiles", 0, 1, 1, 1 << 16, true}, {"matrix tiles and parts of a few rows", 0, 1, 1 << 16, 5, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := vulkanTest(t, VulkanOptions{})
 			oldRows, oldTiled, oldScratch, oldGroups := shortRows, tiledRows, attendScratch, attendGroups
 			defer func() {
-				shortRows, tiledRows, attendScratch, attendGroups = oldRows, oldTiled, oldScratch, oldGroups
+				shortRows, tiledRows, attendScratch, attendGroups, attendTiled = oldRows, oldTiled, oldScratch, oldGroups, false
 			}()
+			attendTiled = c.matrices
 			for _, s := range shapes {
 				perRow := 4 * s.Heads * padded(s.Context, blockPositions)
 				shortRows, tiledRows, attendScratch, attendGroups = c.rows, c.tiled, int64(perRow)*c.scratchRows, c.groups
