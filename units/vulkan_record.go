@@ -32,6 +32,7 @@ type recording struct {
 
 	end     int       // operations from here on are not recorded, nor merged with those before
 	groups  []opGroup // recorded together
+	profile bool      // a timestamp follows each group
 	cmds    *vk.Commands
 	scratch map[string]*vk.Buffer
 	pending []access // since the last barrier

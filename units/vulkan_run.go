@@ -39,6 +39,7 @@ type vulkanExecutable struct {
 	recordings map[batchShape]*recording
 	order      []batchShape   // of recordings, the one used last at the end
 	audit      *vulkanAuditor // nil for none
+	profile    bool           // new recordings take the time of each group of operations
 }
 
 // batchShape is what a recording is made for.
@@ -151,7 +152,7 @@ func (e *vulkanExecutable) fill(rows []Row, in []float32) {
 		binary.LittleEndian.PutUint32(up[at:], uint32(row.Slot))
 		binary.LittleEndian.PutUint32(up[at+4:], uint32(row.Pos))
 	}
-	putFloats(up[e.inOffset():], in)
+	copy(floats32(up[e.inOffset():]), in)
 }
 
 // inOffset is where In lies in up.
@@ -167,24 +168,12 @@ func (e *vulkanExecutable) collect(rows int, out []float32) error {
 		}
 		return &OpError{op.Kind, op.Layer, row, errNotFinite}
 	}
-	getFloats(out, down[stepRows:])
+	copy(out, floats32(down[stepRows:]))
 	if i := notFinite(out); i >= 0 {
 		op := e.prog.lastWriter()
 		return &OpError{op.Kind, op.Layer, i / (len(out) / rows), errNotFinite}
 	}
 	return nil
-}
-
-func putFloats(b []byte, v []float32) {
-	for i, x := range v {
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
-	}
-}
-
-func getFloats(v []float32, b []byte) {
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
 }
 
 // contextOf bounds the positions that the rows see, coarsely, so that few recordings serve a long session.
@@ -287,7 +276,7 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 
 // record records the operations [first, end): the copies up come before the first of the program, those down after the last.
 func (e *vulkanExecutable) record(shape batchShape, first, end int) (*recording, error) {
-	r := &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context,
+	r := &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context, profile: e.profile,
 		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
 	n := int64(r.rows)
 	if first == 0 {
@@ -295,6 +284,9 @@ func (e *vulkanExecutable) record(shape batchShape, first, end int) (*recording,
 		r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
 	}
 	r.cmds.CopyBarrier()
+	if r.profile {
+		r.cmds.Timestamp()
+	}
 	r.ops(first, end)
 	r.cmds.CopyBarrier()
 	if end == len(r.prog.Ops) {
