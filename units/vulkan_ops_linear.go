@@ -67,6 +67,9 @@ func (d *vulkanDevice) tileShape() (outputs, rows int) {
 
 // matrixOf picks the shape of cooperative matrices that linear_matrix.comp uses, the widest of 16 rows and 32 inputs.
 func matrixOf(info *vk.DeviceInfo) (best vk.MatrixShape, ok bool) {
+	if info.MaxShared < matrixShared {
+		return best, false
+	}
 	for _, m := range info.Matrices {
 		if m.M == 16 && m.K == 32 && (m.N == 8 || m.N == 16) && m.N > best.N {
 			best, ok = m, true
@@ -76,7 +79,8 @@ func matrixOf(info *vk.DeviceInfo) (best vk.MatrixShape, ok bool) {
 }
 
 const (
-	matrixWarps = 2 // subgroups of linear_matrix.comp each way
+	matrixWarps  = 2        // subgroups of linear_matrix.comp each way
+	matrixShared = 48 << 10 // bytes of shared memory that it uses at most
 	// matrixBatch is the smallest batch for which matrices pay: they are 16 rows high, two limbs each.
 	matrixBatch = 9
 )
