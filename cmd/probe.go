@@ -33,7 +33,7 @@ reference, bit for bit, at the shapes of a model, and measures the capacity that
 every machine and backend of a numerics version, and stages whose hash differs are refused.
 
 The environment variable DCHAIN_CPU, here as for every command, allows one set of kernels alone: generic, avx2, avxvnni,
-avx512vnni, neon or sdot.
+avx512vnni, amx, neon or sdot.
 
 Exit code 1: no backend passes.`,
 		Example: `  dchain probe

@@ -82,11 +82,11 @@ func (a *auditor) verify(st *state) error {
 	case OpNorm:
 		s.normRow(op, 0)
 	case OpQuantize:
-		s.limbs[op.Dst].quantise(s.kern, 0, s.f32[op.A])
+		s.limbs[op.Dst].quantise(0, s.f32[op.A])
 		return a.compareLimbs(st.limbs[op.Dst])
 	case OpLinear:
 		l := op.Linear.(*cpuLinear)
-		s.linearPanels(op, 0, len(l.scale)/panelRows, &a.s.u)
+		s.linearPanels(op, 0, len(l.scale)/panelRows, a.s.u[:])
 	case OpRope:
 		s.ropeRow(op, 0)
 	case OpStoreKV:
@@ -146,7 +146,7 @@ func (a *auditor) compareLimbs(b *limbBuffer) error {
 				return a.differs(i, float64(got[i]), float64(ref[i]))
 			}
 		}
-		if got := b.init[t.init+b.slot[a.row]+limb]; got != -128*w.sums[limb] {
+		if got := b.init[t.init+(b.slot[a.row]+limb)*t.inits()]; got != -128*w.sums[limb] {
 			return a.differs(b.width, float64(got), float64(-128*w.sums[limb]))
 		}
 	}

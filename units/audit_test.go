@@ -143,20 +143,33 @@ func brokenKernels() map[string]struct {
 		return
 	}
 	combine := best
-	combine.combine = func(dst []float32, u, u2 []int32, limbs int, e float32, scale, bias []float32) {
-		best.combine(dst, u, u2, limbs, e, scale, bias)
-		dst[len(dst)-1] *= 1.0000002
+	combine.combine = func(dst []float32, stride int, u, u2 []int32, rows []quantised, scale, bias []float32) {
+		best.combine(dst, stride, u, u2, rows, scale, bias)
+		for r := range rows {
+			dst[r*stride+len(scale)-1] *= 1.0000002
+		}
 	}
 	type fault = struct {
 		k   kernels
 		ops []OpKind
 	}
-	return map[string]fault{
+	faults := map[string]fault{
 		"panel":   {panel, []OpKind{OpLinear, OpAttend, OpExperts}},
 		"values":  {values, []OpKind{OpAttend, OpLinear}},
 		"split":   {split, []OpKind{OpQuantize, OpStoreKV, OpAttend, OpExperts}},
 		"combine": {combine, []OpKind{OpLinear, OpExperts}},
 	}
+	if best.block != nil {
+		block := best
+		block.block = func(dst []unitSums, init []int32, w []uint8, panels int, a []int8, rows, groups int) {
+			best.block(dst, init, w, panels, a, rows, groups)
+			for i := range dst {
+				dst[i][panels-1][panelRows+3] ^= 1 << 14
+			}
+		}
+		faults["block"] = fault{block, []OpKind{OpLinear, OpExperts}}
+	}
+	return faults
 }
 
 func TestAuditCatchesFaults(t *testing.T) {

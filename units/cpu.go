@@ -44,7 +44,7 @@ type cpuDevice struct {
 }
 
 // NewCPU starts the CPU device with the fastest kernels this processor runs, or those that o or the environment variable
-// DCHAIN_CPU names (generic, avx2, avxvnni, avx512vnni, neon, sdot); a name that is unknown or not available is an error.
+// DCHAIN_CPU names (generic, avx2, avxvnni, avx512vnni, amx, neon, sdot); a name that is unknown or not available is an error.
 func NewCPU(o CPUOptions) (Device, error) {
 	name := o.Kernels
 	if name == "" {

@@ -14,7 +14,7 @@ var errScore = errors.New("an attention score is not finite")
 
 // scratch is what one worker needs beside the buffers; it grows on demand.
 type scratch struct {
-	u      [2][maxTile * panelRows]int32
+	u      [blockSums]unitSums
 	plain  []uint32 // three limb rows
 	tile   []uint32
 	init   [maxTile]int32
@@ -141,12 +141,12 @@ func (st *state) attendScores(op *Op, r, kvh, n int, v span, s *scratch) {
 		b := c.block(op.CacheLayer, st.rows[r].Slot, kvh, j/blockPositions)
 		p := j % blockPositions / panelRows
 		for limb := range 2 {
-			st.kern.panel(s.u[limb][:], s.init[:], c.kPanel(b, p, limb), int8s(s.tile), size, groups)
+			st.kern.panel(s.u[0][limb][:], s.init[:], c.kPanel(b, p, limb), int8s(s.tile), size, groups)
 		}
 		exps := b.expK[p*panelRows:][:panelRows]
 		for i := range n {
 			at := 2 * i * panelRows
-			st.kern.scores(s.heads[i].row[j-v.base:][:panelRows], s.u[0][at:][:2*panelRows], s.u[1][at:][:2*panelRows],
+			st.kern.scores(s.heads[i].row[j-v.base:][:panelRows], s.u[0][0][at:][:2*panelRows], s.u[0][1][at:][:2*panelRows],
 				pow2(s.heads[i].expQ), exps, op.Scale)
 		}
 	}
@@ -205,13 +205,13 @@ func (st *state) attendValues(op *Op, r, kvh, n int, v span, s *scratch) {
 		block := c.block(op.CacheLayer, st.rows[r].Slot, kvh, b/blockPositions)
 		for p := range c.hd / panelRows {
 			for limb := range 2 {
-				st.kern.panel(s.u[limb][:], s.init[:], c.vPanel(block, p, limb), int8s(s.tile), size, blockPositions/groupK)
+				st.kern.panel(s.u[0][limb][:], s.init[:], c.vPanel(block, p, limb), int8s(s.tile), size, blockPositions/groupK)
 			}
 			for i := range n {
 				h := &s.heads[i]
 				if n := h.block.exp - h.expX + 12; h.slot >= 0 && n >= -62 { // further down all is 0
 					at := h.slot * panelRows
-					st.kern.accumulate(s.total[i*c.hd+p*panelRows:][:panelRows], s.u[0][at:], s.u[1][at:], h.block.limbs, n)
+					st.kern.accumulate(s.total[i*c.hd+p*panelRows:][:panelRows], s.u[0][0][at:], s.u[0][1][at:], h.block.limbs, n)
 				}
 			}
 		}

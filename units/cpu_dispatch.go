@@ -81,7 +81,7 @@ func (e *cpuExecutable) quantise(st *state, op *Op) {
 	w := dst.width
 	perChunk := normValues / w
 	e.overRows(len(st.rows), perChunk, func(_ *scratch, r int) {
-		if !dst.quantise(st.kern, r, x[r*w:(r+1)*w]) {
+		if !dst.quantise(r, x[r*w:(r+1)*w]) {
 			dst.rows[r].limbs = 2
 			st.fail(op, r, errNotFinite)
 		}
@@ -96,7 +96,7 @@ func (e *cpuExecutable) linear(st *state, g *linearGroup) {
 	total := g.panelEnd[len(g.panelEnd)-1]
 	per := g.chunkPanels(x, e.dev.threads)
 	e.dev.pool.run(e.job, (total+per-1)/per, func(worker, i int) {
-		st.linearChunk(g, i*per, min(total, (i+1)*per), &e.scratch[worker].u)
+		st.linearChunk(g, i*per, min(total, (i+1)*per), e.scratch[worker].u[:])
 	})
 }
 

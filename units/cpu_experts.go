@@ -133,7 +133,7 @@ func (st *state) expertPass(op *Op, first, end int, run runner) {
 	inter, k := experts[0].Gate.Shape()
 	width := st.prog.Bufs[op.Dst].Width
 
-	x.x = x.x.sized(k, len(rows))
+	x.x = x.x.sized(st.kern, k, len(rows))
 	run(len(rows), func(_ *scratch, i int) { x.x.copyRow(i, st.limbs[op.A], rows[i]) })
 	x.x.arrange(x.ends)
 	run(len(x.x.tiles), func(_ *scratch, i int) { x.x.fill(i) })
@@ -144,13 +144,13 @@ func (st *state) expertPass(op *Op, first, end int, run runner) {
 		x.share(e.Gate, x.x, i, x.gate)
 		x.share(e.Up, x.x, i, x.up)
 	}
-	x.multiply(st.kern, x.x, run)
+	x.multiply(x.x, run)
 
-	x.hidden = x.hidden.sized(inter, len(rows))
+	x.hidden = x.hidden.sized(st.kern, inter, len(rows))
 	run(len(rows), func(_ *scratch, i int) {
 		h := x.gate[i*inter : (i+1)*inter]
 		st.kern.act(op.Act, h, h, x.up[i*inter:(i+1)*inter])
-		if !x.hidden.quantise(st.kern, i, h) {
+		if !x.hidden.quantise(i, h) {
 			x.hidden.rows[i].limbs = 2
 			st.fail(op, rows[i], errNotFinite)
 		}
@@ -166,7 +166,7 @@ func (st *state) expertPass(op *Op, first, end int, run runner) {
 	for i, e := range experts {
 		x.share(e.Down, x.hidden, i, x.down)
 	}
-	x.multiply(st.kern, x.hidden, run)
+	x.multiply(x.hidden, run)
 	run(len(st.rows), func(_ *scratch, r int) { st.addExperts(op, r, base, first, end) })
 }
 
@@ -177,17 +177,17 @@ func (x *expertState) share(w Linear, in *limbBuffer, i int, out []float32) {
 		return
 	}
 	panels := len(l.scale) / panelRows
-	per := max(1, chunkCost/panelSteps(in, tiles))
+	per := blockPairs(in.kern, chunkCost/panelSteps(in, tiles))
 	for p := 0; p < panels; p += per {
 		x.tasks = append(x.tasks, expertTask{l, tiles, out, p, min(p+per, panels)})
 	}
 }
 
 // multiply runs the tasks.
-func (x *expertState) multiply(kern *kernels, in *limbBuffer, run runner) {
+func (x *expertState) multiply(in *limbBuffer, run runner) {
 	run(len(x.tasks), func(s *scratch, i int) {
 		t := &x.tasks[i]
-		t.linear.panels(kern, in, t.tiles, t.out, nil, t.p0, t.p1, &s.u)
+		t.linear.panels(in, t.tiles, t.out, nil, t.p0, t.p1, s.u[:])
 	})
 }
 

@@ -91,20 +91,32 @@ const chunkCost = 1 << 17
 // chunkPanels picks how many panels a chunk has: enough to outweigh the dispatch, few enough to share out.
 func (g *linearGroup) chunkPanels(x *limbBuffer, threads int) int {
 	total := g.panelEnd[len(g.panelEnd)-1]
-	return max(1, min(chunkCost/panelSteps(x, x.tiles), total/(4*threads)))
+	return blockPairs(x.kern, min(chunkCost/panelSteps(x, x.tiles), total/(4*threads)))
+}
+
+// blockPairs makes a number of panels even where two are multiplied at a time, and at least 1.
+func blockPairs(kern *kernels, n int) int {
+	if kern.block != nil {
+		return max(blockPanels, n/blockPanels*blockPanels)
+	}
+	return max(1, n)
 }
 
 // panelSteps is the work of one panel, in the units of chunkCost.
 func panelSteps(x *limbBuffer, tiles []tile) int {
 	steps := 8 * len(tiles) // reading a panel costs about as much as this many limb rows
 	for _, t := range tiles {
-		steps += t.size
+		if t.block {
+			steps += t.size / 4 // as much faster as a matrix unit is
+		} else {
+			steps += t.size
+		}
 	}
 	return steps * x.groups
 }
 
 // linearChunk computes panels [p0, p1) of the group, counted over all its operations.
-func (st *state) linearChunk(g *linearGroup, p0, p1 int, u *[2][maxTile * panelRows]int32) {
+func (st *state) linearChunk(g *linearGroup, p0, p1 int, u []unitSums) {
 	start := 0
 	for i, op := range g.ops {
 		end := g.panelEnd[i]
@@ -116,34 +128,63 @@ func (st *state) linearChunk(g *linearGroup, p0, p1 int, u *[2][maxTile * panelR
 }
 
 // linearPanels computes output panels [p0, p1) of op for every row of the batch.
-func (st *state) linearPanels(op *Op, p0, p1 int, u *[2][maxTile * panelRows]int32) {
+func (st *state) linearPanels(op *Op, p0, p1 int, u []unitSums) {
 	x := st.limbs[op.A]
-	op.Linear.(*cpuLinear).panels(st.kern, x, x.tiles, st.f32[op.Dst], vectorOf(op.Bias), p0, p1, u)
+	op.Linear.(*cpuLinear).panels(x, x.tiles, st.f32[op.Dst], vectorOf(op.Bias), p0, p1, u)
 }
 
 // panels computes output panels [p0, p1) for the rows in the given tiles of x: the weights of a panel stay in cache over
 // all tiles. out is [rows of x][n]; bias may be nil.
-func (l *cpuLinear) panels(kern *kernels, x *limbBuffer, tiles []tile, out, bias []float32, p0, p1 int, u *[2][maxTile * panelRows]int32) {
+func (l *cpuLinear) panels(x *limbBuffer, tiles []tile, out, bias []float32, p0, p1 int, u []unitSums) {
 	limbs := l.mode.Limbs()
-	for p := p0; p < p1; p++ {
-		n0, n1 := p*panelRows, min((p+1)*panelRows, l.n)
-		var b []float32
+	step := 1
+	if x.kern.block != nil {
+		step = blockPanels / limbs
+	}
+	for p := p0; p < p1; p += step {
+		n := min(step, p1-p)
+		for at := 0; at < len(tiles); {
+			some := l.multiply(x, tiles[at:], p, n, u)
+			for i, t := range tiles[at : at+some] {
+				l.combine(x, t, p, n, &u[i], out, bias)
+			}
+			at += some
+		}
+	}
+}
+
+// multiply makes the unit sums of the first tiles, as many as it returns, with n panels from p on: u[i][j] are those of
+// tile i and of panel j, or of limb j of the panel.
+func (l *cpuLinear) multiply(x *limbBuffer, tiles []tile, p, n int, u []unitSums) int {
+	t, limbs := tiles[0], l.mode.Limbs()
+	if !t.block {
+		for i := range n * limbs {
+			x.kern.panel(u[0][i][:], x.init[t.init:], l.panel(p+i/limbs, i%limbs), x.tileData(tiles[:1]), t.size, l.groups)
+		}
+		return 1
+	}
+	some := 1
+	for some < min(len(tiles), len(u)) && tiles[some].block && tiles[some].size == t.size {
+		some++
+	}
+	size := limbs * l.panelBytes()
+	x.kern.block(u[:some], x.init[t.init:], l.data[p*size:(p+n)*size], n*limbs, x.tileData(tiles[:some]), t.size, l.groups)
+	return some
+}
+
+// combine makes the outputs of n panels from p on for the rows of a tile.
+func (l *cpuLinear) combine(x *limbBuffer, t tile, p, n int, u *unitSums, out, bias []float32) {
+	var u2 []int32
+	if l.mode.Limbs() == 2 {
+		u2 = u[1][:]
+	}
+	var b []float32
+	for i := range n {
+		n0 := (p + i) * panelRows
+		n1 := min(n0+panelRows, l.n)
 		if bias != nil {
 			b = bias[n0:n1]
 		}
-		for _, t := range tiles {
-			var u2 []int32
-			for limb := range limbs {
-				kern.panel(u[limb][:], x.init[t.init:], l.panel(p, limb), x.tileData(t), t.size, l.groups)
-			}
-			for r := t.first; r < t.end; r++ {
-				at := x.slot[r] * panelRows
-				if limbs == 2 {
-					u2 = u[1][at:]
-				}
-				q := &x.rows[r]
-				kern.combine(out[r*l.n+n0:r*l.n+n1], u[0][at:], u2, q.limbs, pow2(q.exp), l.scale[n0:n1], b)
-			}
-		}
+		x.kern.combine(out[t.first*l.n+n0:], l.n, u[i][:], u2, x.rows[t.first:t.end], l.scale[n0:n1], b)
 	}
 }

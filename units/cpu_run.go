@@ -61,7 +61,7 @@ func newState(p *Program, kern *kernels) *state {
 	st.cache, _ = p.Cache.(*cpuCache)
 	for i, b := range p.Bufs {
 		if b.Kind == Limbs {
-			st.limbs[i] = newLimbBuffer(b.Width)
+			st.limbs[i] = newLimbBuffer(kern, b.Width)
 		}
 	}
 	return st

@@ -14,7 +14,7 @@ func TestDevice(t *testing.T) {
 		kernels string
 		threads []int
 	}{{"generic", []int{1, 2}}, {"avx2", []int{1, 4}}, {"avxvnni", []int{1, 3}}, {"neon", []int{1}}, {"sdot", []int{2}},
-		{"avx512vnni", []int{1, 2, 3, 4}}} {
+		{"avx512vnni", []int{1, 4}}, {"amx", []int{1, 2, 3, 4}}} {
 		for _, threads := range c.threads {
 			t.Run(fmt.Sprintf("%s/%d", c.kernels, threads), func(t *testing.T) {
 				t.Setenv("DCHAIN_CPU", c.kernels)

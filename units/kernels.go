@@ -10,12 +10,22 @@ import (
 //
 // A panel of K inputs, K padded to a multiple of padK, is [K/4][16 rows][4 inputs] bytes, each the int8 value + 128.
 // An activation tile of T limb rows is [K/4][T][4] int8, zero in the padding, so the padding of a panel never counts.
+// A block tile, for kernel sets with a matrix unit, is [K/64][T][64], T even and up to blockTile, K padded to 64.
 const (
-	panelRows = 16
-	padK      = 16
-	groupK    = 4
-	maxTile   = 24
+	panelRows   = 16
+	padK        = 16
+	groupK      = 4
+	maxTile     = 24
+	blockTile   = 32
+	blockPanels = 2
+	blockGroups = 64 / groupK
 )
+
+// blockSums is how many block tiles are multiplied at a time.
+const blockSums = 4
+
+// unitSums are those of one tile with two panels.
+type unitSums [blockPanels][blockTile * panelRows]int32
 
 // tileSizes are the numbers of limb rows a panel kernel handles.
 var tileSizes = [...]int{2, 4, 8, 16, 24}
@@ -45,6 +55,13 @@ type kernels struct {
 	// groups*tile*4. With init[t] = -128 * sum(a[t]) the result is the unit sum of section 4.
 	panel func(dst, init []int32, w []uint8, a []int8, tile, groups int)
 
+	// block, nil in sets without a matrix unit, is panel for consecutive block tiles and one or two panels:
+	//
+	//	dst[b][p][t*16+n] = init[b][t][n] + sum over g, i of a[b][g/16][t][4*(g%16)+i] * w[p][g][n][i]   (mod 2^32)
+	//
+	// with b < len(dst), p < panels, t < rows. What dst holds beyond these panels and rows is undefined afterwards.
+	block func(dst []unitSums, init []int32, w []uint8, panels int, a []int8, rows, groups int)
+
 	// absMax is the largest magnitude of x, as bits; at least infBits if a value is not finite.
 	absMax func(x []float32) uint32
 
@@ -55,10 +72,10 @@ type kernels struct {
 	// split3 writes the limbs of q = RNE(x * scale) clamped to +-8355711 and returns their sums.
 	split3 func(h2, h1, h0 []int8, x []float32, scale float32) [3]int32
 
-	// combine is the float part of section 4 for one activation row and one panel: dst has up to 16 outputs, u the unit
-	// sums [limbs][16] with the first weight limb, u2 with the second (nil for int8), scale and bias (nil for none) one
-	// value per output.
-	combine func(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32)
+	// combine is the float part of section 4 for consecutive activation rows and one panel: outputs of row r begin at
+	// dst[r*stride], up to 16, as many as scale and bias (nil for none) have values. u holds the unit sums with the first
+	// weight limb, [limbs][16] of each row one after another, u2 those with the second (nil for int8).
+	combine func(dst []float32, stride int, u, u2 []int32, rows []quantised, scale, bias []float32)
 
 	// moments are the sums of g and g^2, g = RNE(x * scale), |g| <= 2^21 (section 5).
 	moments func(x []float32, scale float32) (sum, squares int64)
@@ -92,7 +109,7 @@ type kernels struct {
 func kernelSets() []*kernels { return append(archKernels(), &genericKernels) }
 
 // kernelNames are the accepted values of the environment variable DCHAIN_CPU.
-var kernelNames = []string{"generic", "avx2", "avxvnni", "avx512vnni", "neon", "sdot"}
+var kernelNames = []string{"generic", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "sdot"}
 
 // selectKernels picks the table by name, or the best one for the empty name.
 func selectKernels(name string) (*kernels, error) {

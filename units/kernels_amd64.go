@@ -9,6 +9,9 @@ func archKernels() []*kernels {
 	var sets []*kernels
 	x := &cpu.X86
 	if x.HasAVX2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI {
+		if x.HasAMXTile && x.HasAMXInt8 && allowTiles() {
+			sets = append(sets, &amxKernels)
+		}
 		sets = append(sets, &avx512Kernels)
 	}
 	if x.HasAVX2 && x.HasAVXVNNI {

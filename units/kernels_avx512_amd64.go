@@ -48,7 +48,7 @@ func split2AVX512(hi, lo *int8, x *float32, n int, scale float32, out *[4]int32)
 func split3AVX512(h2, h1, h0 *int8, x *float32, n int, scale float32, out *[3]int32)
 
 //go:noescape
-func combineAVX512(dst *float32, n int, u, u2 *int32, limbs int, exp2e float32, scale, bias *float32)
+func combineAVX512(dst *float32, n, stride int, u, u2 *int32, rows *quantised, count int, scale, bias *float32)
 
 //go:noescape
 func sumAVX512(x *uint64, blocks int) uint64
@@ -106,19 +106,23 @@ func split3Vector512(h2, h1, h0 []int8, x []float32, scale float32) (sums [3]int
 	return
 }
 
-func combineVector512(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32) {
-	n := len(dst)
-	if n < 1 || n > panelRows || limbs < 2 || limbs > 3 {
+func combineVector512(dst []float32, stride int, u, u2 []int32, rows []quantised, scale, bias []float32) {
+	n, count := len(scale), len(rows)
+	if n < 1 || n > panelRows || count < 1 {
 		panic("units: combine of a shape that is no panel")
 	}
-	_, _ = u[limbs*panelRows-1], scale[n-1]
+	used := 0
+	for i := range rows {
+		used += rows[i].limbs
+	}
+	_, _ = dst[(count-1)*stride+n-1], u[used*panelRows-1]
 	var second *int32
 	if u2 != nil {
-		second = &u2[:limbs*panelRows][0]
+		second = &u2[:used*panelRows][0]
 	}
 	var b *float32
 	if bias != nil {
 		b = &bias[:n][0]
 	}
-	combineAVX512(&dst[0], n, &u[0], second, limbs, exp2e, &scale[0], b)
+	combineAVX512(&dst[0], n, stride, &u[0], second, &rows[0], count, &scale[0], b)
 }

@@ -1,5 +1,6 @@
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 #include "kernels_amd64.h"
 
@@ -218,43 +219,56 @@ split3tail:
 	VADDPS x, t, t        \
 done:
 
-// func combineAVX512(dst *float32, n int, u, u2 *int32, limbs int, exp2e float32, scale, bias *float32)
-TEXT ·combineAVX512(SB), NOSPLIT, $0-64
+// func combineAVX512(dst *float32, n, stride int, u, u2 *int32, rows *quantised, count int, scale, bias *float32)
+// Without a bias +0 is added, which changes nothing that flush leaves.
+TEXT ·combineAVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ n+8(FP), CX
-	MOVQ u+16(FP), SI
-	MOVQ u2+24(FP), DX
-	MOVQ limbs+32(FP), BX
-	MOVQ scale+48(FP), R8
-	MOVQ bias+56(FP), R9
-	MOVL $0x43800000, AX // 256
-	VPBROADCASTD AX, Z4
+	MOVQ stride+16(FP), R11
+	MOVQ u+24(FP), SI
+	MOVQ u2+32(FP), DX
+	MOVQ rows+40(FP), R13
+	MOVQ count+48(FP), R12
+	MOVQ scale+56(FP), R8
+	MOVQ bias+64(FP), R9
+	CONSTANTS
+	VBROADCASTSS C_256, Z4
 	TAILMASK // n = 16 shifts the bit out of the word: all ones
+	VMOVUPS.Z (R8), K1, Z6
+	VPXORD Z7, Z7, Z7
+	TESTQ R9, R9
+	JZ   combine
+	VMOVUPS.Z (R9), K1, Z7
+
+combine:
+	MOVQ quantised_limbs(R13), BX
 	JOIN(SI, Z0, Z1, joined)
 	TESTQ DX, DX
 	JZ   one
 	JOIN(DX, Z2, Z3, joined2)
 	VMULPS Z4, Z0, Z0
 	VADDPS Z2, Z0, Z0
+	SHLQ $6, BX
+	ADDQ BX, DX
+	ADDQ BX, SI
+	JMP  scaled
 
 one:
-	VBROADCASTSS exp2e+40(FP), Z5
-	VMULPS Z5, Z0, Z0
-	VMOVUPS.Z (R8), K1, Z6
-	VMULPS Z6, Z0, Z0
-	TESTQ R9, R9
-	JZ   nobias
-	VMOVUPS.Z (R9), K1, Z6
-	VADDPS Z6, Z0, Z0
+	SHLQ $6, BX
+	ADDQ BX, SI
 
-nobias:
-	MOVL $0x7fffffff, AX
-	VPBROADCASTD AX, Z6
-	MOVL $0x20000000, AX // 2^-63
-	VPBROADCASTD AX, Z7
-	VPANDD Z6, Z0, Z8
-	VPCMPUD $5, Z7, Z8, K2 // keep what is not less, as integers
-	VMOVAPS.Z Z0, K2, Z0
+scaled:
+	VPBROADCASTD quantised_exp(R13), Z5
+	VPADDD.BCST C_BIAS, Z5, Z5
+	VPSLLD $23, Z5, Z5
+	VMULPS Z5, Z0, Z0
+	VMULPS Z6, Z0, Z0
+	VADDPS Z7, Z0, Z0
+	FLUSH(Z0, Z8, K2)
 	VMOVUPS Z0, K1, (DI)
+	LEAQ (DI)(R11*4), DI
+	ADDQ $quantised__size, R13
+	DECQ R12
+	JNZ  combine
 	VZEROUPPER
 	RET

@@ -15,6 +15,15 @@ func checkPanel(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 	_, _, _, _ = dst[tile*panelRows-1], init[tile-1], w[groups*panelRows*groupK-1], a[groups*tile*groupK-1]
 }
 
+// checkBlock panics where the slices are too short for a block of this shape.
+func checkBlock(dst []unitSums, init []int32, w []uint8, panels int, a []int8, rows, groups int) {
+	if len(dst) == 0 || panels < 1 || panels > blockPanels || rows < 2 || rows > blockTile || rows%2 != 0 || groups < 4 || groups%4 != 0 {
+		panic("units: no block kernel for this shape")
+	}
+	_, _ = init[len(dst)*rows*panelRows-1], w[panels*groups*panelRows*groupK-1]
+	_ = a[len(dst)*padded(groups, blockGroups)*rows*groupK-1]
+}
+
 //go:noescape
 func absMaxX8(x *float32, blocks int) uint32
 
@@ -86,21 +95,25 @@ func split3Vector(h2, h1, h0 []int8, x []float32, scale float32) [3]int32 {
 	return sums
 }
 
-func combineVector(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32) {
-	if len(dst) != panelRows {
-		combineGeneric(dst, u, u2, limbs, exp2e, scale, bias)
+func combineVector(dst []float32, stride int, u, u2 []int32, rows []quantised, scale, bias []float32) {
+	if len(scale) != panelRows {
+		combineGeneric(dst, stride, u, u2, rows, scale, bias)
 		return
-	}
-	_, _ = u[limbs*panelRows-1], scale[panelRows-1]
-	var second *int32
-	if u2 != nil {
-		second = &u2[:limbs*panelRows][0]
 	}
 	var b *float32
 	if bias != nil {
 		b = &bias[:panelRows][0]
 	}
-	combineX16(&dst[0], &u[0], second, limbs, exp2e, &scale[0], b)
+	at := 0
+	for r := range rows {
+		q, end := &rows[r], at+rows[r].limbs*panelRows
+		var second *int32
+		if u2 != nil {
+			second = &u2[at:end][0]
+		}
+		combineX16(&dst[r*stride:][:panelRows][0], &u[at:end][0], second, q.limbs, pow2(q.exp), &scale[0], b)
+		at = end
+	}
 }
 
 func sumVector(x []uint64) uint64 {

@@ -118,17 +118,23 @@ func split3Generic(h2, h1, h0 []int8, x []float32, scale float32) (sums [3]int32
 	return
 }
 
-func combineGeneric(dst []float32, u, u2 []int32, limbs int, exp2e float32, scale, bias []float32) {
-	for n := range dst {
-		t := joinLimbs(u, limbs, n)
-		if u2 != nil {
-			t = float32(t*256) + joinLimbs(u2, limbs, n)
+func combineGeneric(dst []float32, stride int, u, u2 []int32, rows []quantised, scale, bias []float32) {
+	at := 0
+	for r := range rows {
+		q, p := &rows[r], pow2(rows[r].exp)
+		y := dst[r*stride:][:len(scale)]
+		for n, s := range scale {
+			t := joinLimbs(u[at:], q.limbs, n)
+			if u2 != nil {
+				t = float32(t*256) + joinLimbs(u2[at:], q.limbs, n)
+			}
+			v := float32(float32(t*p) * s)
+			if bias != nil {
+				v += bias[n]
+			}
+			y[n] = flush(v)
 		}
-		y := float32(float32(t*exp2e) * scale[n])
-		if bias != nil {
-			y += bias[n]
-		}
-		dst[n] = flush(y)
+		at += q.limbs * panelRows
 	}
 }
 

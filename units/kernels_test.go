@@ -43,34 +43,22 @@ func (g guarded[T]) check(t *testing.T, what string) {
 	}
 }
 
+var (
+	panelGroups = []int{4, 8, 12, 16, 60, 64, 68, 224, 1000}
+	panelFills  = []string{"random", "low", "high", "mixed", "edges"}
+)
+
 func TestPanelKernels(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
 		for _, tile := range tileSizes {
-			for _, groups := range []int{4, 8, 12, 16, 60, 64, 68, 224, 1000} {
-				for _, fill := range []string{"random", "low", "high", "mixed", "edges"} {
-					w, a := newGuarded[uint8](groups*64, 77), newGuarded[int8](groups*tile*4, 77)
-					init := newGuarded[int32](tile, 99)
-					for i := range w.v {
-						w.v[i] = fillByte(fill, i, rng) ^ 0x80
-					}
-					for i := range a.v {
-						a.v[i] = int8(fillByte(fill, i/3, rng))
-					}
-					for i := range init.v {
-						init.v[i] = int32(rng.Uint32())
-					}
+			for _, groups := range panelGroups {
+				for _, fill := range panelFills {
+					w, a, init := panelInputs(fill, groups*64, groups*tile*4, tile, rng)
 					got, want := newGuarded[int32](tile*panelRows, 55), make([]int32, tile*panelRows)
 					k.panel(got.v, init.v, w.v, a.v, tile, groups)
-					for tt := range tile {
-						for n := range panelRows {
-							s := init.v[tt]
-							for g := range groups {
-								for i := range 4 {
-									s += int32(a.v[(g*tile+tt)*4+i]) * int32(w.v[g*64+n*4+i])
-								}
-							}
-							want[tt*panelRows+n] = s
-						}
+					for i := range want {
+						row := i / panelRows
+						want[i] = init.v[row] + unitSum(w.v, a.v, i%panelRows, groups, func(g int) int { return g*tile + row })
 					}
 					if !slices.Equal(got.v, want) {
 						t.Fatalf("tile %d, %d groups, %s: wrong sums", tile, groups, fill)
@@ -80,6 +68,74 @@ func TestPanelKernels(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestBlockKernels(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
+		if k.block == nil {
+			t.Skip("no matrix unit")
+		}
+		for rows := 2; rows <= blockTile; rows += 2 {
+			for _, groups := range panelGroups {
+				fill, tiles, panels := panelFills[rng.IntN(len(panelFills))], 1+rng.IntN(blockSums), 1+rng.IntN(blockPanels)
+				checkBlockSums(t, k, fill, tiles, panels, rows, groups, rng)
+			}
+		}
+		for _, fill := range panelFills {
+			checkBlockSums(t, k, fill, 2, 2, 32, 224, rng)
+		}
+	})
+}
+
+func checkBlockSums(t *testing.T, k *kernels, fill string, tiles, panels, rows, groups int, rng *rand.Rand) {
+	t.Helper()
+	words := padded(groups, blockGroups) * rows // of a tile
+	w, a, init := panelInputs(fill, panels*groups*64, tiles*words*groupK, tiles*rows*panelRows, rng)
+	for i := range a.v {
+		if i/(64*rows)*64%(words*groupK/rows)+i%64 >= groups*groupK {
+			a.v[i] = 0
+		}
+	}
+	got := newGuarded[unitSums](tiles, unitSums{{1}, {2}})
+	k.block(got.v, init.v, w.v, panels, a.v, rows, groups)
+	for b := range tiles {
+		for p := range panels {
+			for i := range rows * panelRows {
+				s, n := i/panelRows, i%panelRows
+				want := init.v[b*rows*panelRows+i] + unitSum(w.v[p*groups*64:], a.v[b*words*groupK:], n, groups, func(g int) int { return (g/16*rows+s)*16 + g%16 })
+				if v := got.v[b][p][i]; v != want {
+					t.Fatalf("tile %d of %d, %d rows, %d groups, panel %d of %d, %s: sum of row %d, output %d is %d, want %d", b, tiles, rows,
+						groups, p, panels, fill, s, n, v, want)
+				}
+			}
+		}
+	}
+	got.check(t, "block")
+}
+
+// panelInputs draws weights, limbs and initial sums of a kind.
+func panelInputs(fill string, weights, limbs, inits int, rng *rand.Rand) (w guarded[uint8], a guarded[int8], init guarded[int32]) {
+	w, a, init = newGuarded[uint8](weights, 77), newGuarded[int8](limbs, 77), newGuarded[int32](inits, 99)
+	for i := range w.v {
+		w.v[i] = fillByte(fill, i, rng) ^ 0x80
+	}
+	for i := range a.v {
+		a.v[i] = int8(fillByte(fill, i/3, rng))
+	}
+	for i := range init.v {
+		init.v[i] = int32(rng.Uint32())
+	}
+	return
+}
+
+// unitSum is the sum of the products of a limb row, whose groups lie at these words of a, and output n of a panel.
+func unitSum(w []uint8, a []int8, n, groups int, word func(g int) int) (s int32) {
+	for g := range groups {
+		for i := range groupK {
+			s += int32(a[word(g)*groupK+i]) * int32(w[(g*panelRows+n)*groupK+i])
+		}
+	}
+	return s
 }
 
 // fillByte draws value i of a kind, a weight or a limb, as the bits of an int8.
@@ -182,10 +238,17 @@ func sameLimbs(t *testing.T, what string, got, want [3]guarded[int8]) {
 
 func TestCombineKernels(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
-		u, u2 := make([]int32, 3*panelRows), make([]int32, 3*panelRows)
+		const most = blockTile / 2
+		u, u2 := make([]int32, 3*most*panelRows), make([]int32, 3*most*panelRows)
 		for round := range 300 {
 			for i := range u {
 				u[i], u2[i] = int32(rng.Uint32())>>rng.IntN(32), int32(rng.Uint32())>>rng.IntN(32)
+			}
+			rows := make([]quantised, 1+round%most)
+			used := 0
+			for i := range rows {
+				rows[i] = quantised{exp: rng.IntN(190) - 88, limbs: 2 + rng.IntN(2)}
+				used += rows[i].limbs * panelRows
 			}
 			for n := 1; n <= panelRows; n++ {
 				scale, bias := newGuarded[float32](n, 1e30), newGuarded[float32](n, 1e30)
@@ -193,22 +256,21 @@ func TestCombineKernels(t *testing.T) {
 					scale.v[i] = float32(math.Ldexp(rng.Float64(), -rng.IntN(60)))
 					bias.v[i] = float32(math.Ldexp(rng.NormFloat64(), -rng.IntN(60)))
 				}
-				second, b := u2, bias.v
+				second, b := u2[:used], bias.v
 				if round&1 == 0 {
 					second = nil
 				}
 				if round&2 == 0 {
 					b = nil
 				}
-				limbs, p := 2+rng.IntN(2), pow2(rng.IntN(190)-88)
-				got, want := newGuarded[float32](n, 5), make([]float32, n)
-				k.combine(got.v, u, second, limbs, p, scale.v, b)
-				combineGeneric(want, u, second, limbs, p, scale.v, b)
+				stride := n + rng.IntN(3)*5
+				got, want := newGuarded[float32]((len(rows)-1)*stride+n, 5), make([]float32, (len(rows)-1)*stride+n)
 				for i := range want {
-					if math.Float32bits(got.v[i]) != math.Float32bits(want[i]) {
-						t.Fatalf("combine of %d, %d limbs: %v, want %v", n, limbs, got.v[i], want[i])
-					}
+					want[i] = 5
 				}
+				k.combine(got.v, stride, u[:used], second, rows, scale.v, b)
+				combineGeneric(want, stride, u, second, rows, scale.v, b)
+				sameBits(t, fmt.Sprintf("combine of %d outputs of %d rows", n, len(rows)), got.v, want)
 				got.check(t, "combine")
 			}
 		}
@@ -261,6 +323,26 @@ func BenchmarkPanel(b *testing.B) {
 				}
 				b.ReportMetric(float64(groups*64*tile)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
 			})
+		}
+	}
+}
+
+func BenchmarkBlock(b *testing.B) {
+	for _, k := range kernelSets() {
+		if k.block == nil {
+			continue
+		}
+		for _, groups := range []int{16, 224, 1216} {
+			for _, rows := range []int{16, 24, 32} {
+				w, a := slices.Repeat([]uint8{1}, blockPanels*groups*64), slices.Repeat([]int8{1}, blockSums*groups*rows*4)
+				init, dst := make([]int32, blockSums*rows*panelRows), make([]unitSums, blockSums)
+				b.Run(fmt.Sprintf("%s/%d/%d", k.name, groups*groupK, rows), func(b *testing.B) {
+					for b.Loop() {
+						k.block(dst, init, w, blockPanels, a, rows, groups)
+					}
+					b.ReportMetric(float64(blockSums*blockPanels*groups*64*rows)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GMAC/s")
+				})
+			}
 		}
 	}
 }

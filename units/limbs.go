@@ -4,6 +4,7 @@ import "unsafe"
 
 // limbBuffer holds the quantised rows of a batch, laid out for the panel kernels: consecutive rows share a tile.
 type limbBuffer struct {
+	kern   *kernels
 	width  int
 	groups int // of 4 values, padding included
 	rows   []quantised
@@ -15,21 +16,50 @@ type limbBuffer struct {
 	init   []int32
 }
 
-// tile is the limb rows of batch rows [first, end), [groups][size][4] from word data and [size] from init.
+// tile is the limb rows of batch rows [first, end), from word data on in the layout of a tile or a block tile. Its initial
+// sums are [size] from init; those of a block tile are [size][16], each 16 times.
 type tile struct {
 	first, end int
 	size       int
+	block      bool
 	data, init int
 }
 
-func newLimbBuffer(width int) *limbBuffer {
-	return &limbBuffer{width: width, groups: padded(width, padK) / groupK}
+// leastBlock is the fewest limb rows worth a block tile.
+const leastBlock = 10
+
+// words is the number of words of the tile's data.
+func (b *limbBuffer) words(t tile) int {
+	if t.block {
+		return padded(b.groups, blockGroups) * t.size
+	}
+	return b.groups * t.size
+}
+
+// word is the place of group g of limb row s of the tile.
+func (t tile) word(g, s int) int {
+	if t.block {
+		return t.data + (g/blockGroups*t.size+s)*blockGroups + g%blockGroups
+	}
+	return t.data + g*t.size + s
+}
+
+// inits is how many times the initial sum of a limb row is there.
+func (t tile) inits() int {
+	if t.block {
+		return panelRows
+	}
+	return 1
+}
+
+func newLimbBuffer(kern *kernels, width int) *limbBuffer {
+	return &limbBuffer{kern: kern, width: width, groups: padded(width, padK) / groupK}
 }
 
 // sized is a buffer of this width with room for n rows: b, if it has the width.
-func (b *limbBuffer) sized(width, n int) *limbBuffer {
+func (b *limbBuffer) sized(kern *kernels, width, n int) *limbBuffer {
 	if b == nil || b.width != width {
-		b = newLimbBuffer(width)
+		b = newLimbBuffer(kern, width)
 	}
 	b.resize(n)
 	return b
@@ -52,12 +82,12 @@ func (b *limbBuffer) limbRow(r, i int) []uint32 {
 }
 
 // quantise fills row r from x; false if a value is not finite.
-func (b *limbBuffer) quantise(kern *kernels, r int, x []float32) bool {
+func (b *limbBuffer) quantise(r int, x []float32) bool {
 	var dst [3][]int8
 	for i := range dst {
 		dst[i] = int8s(b.limbRow(r, i))[:b.width]
 	}
-	q, ok := quantiseRow(kern, &dst, x, true)
+	q, ok := quantiseRow(b.kern, &dst, x, true)
 	b.rows[r] = q
 	return ok
 }
@@ -74,19 +104,30 @@ func (b *limbBuffer) copyRow(i int, src *limbBuffer, r int) {
 // last being the number of rows; a group may be empty.
 func (b *limbBuffer) arrange(groups []int) {
 	b.tiles, b.ends = b.tiles[:0], b.ends[:0]
-	words, slots, first := 0, 0, 0
-	for _, limit := range groups {
-		for first < limit {
+	words, slots, first, limit := 0, 0, 0, maxTile
+	if b.kern.block != nil {
+		limit = blockTile
+	}
+	for _, last := range groups {
+		for first < last {
 			used, end := 0, first
-			for end < limit && used+b.rows[end].limbs <= maxTile {
+			for end < last && used+b.rows[end].limbs <= limit {
 				b.slot[end] = used
 				used += b.rows[end].limbs
 				end++
 			}
-			t := tile{first: first, end: end, size: tileSize(used), data: words, init: slots}
+			t := tile{first: first, end: end, data: words, init: slots}
+			switch t.block = b.kern.block != nil && used >= leastBlock; {
+			case t.block && end < last:
+				t.size = blockTile // those before the last one of a group are alike
+			case t.block:
+				t.size = padded(used, 2)
+			default:
+				t.size = tileSize(used)
+			}
 			b.tiles = append(b.tiles, t)
-			words += b.groups * t.size
-			slots += t.size
+			words += b.words(t)
+			slots += t.size * t.inits()
 			first = end
 		}
 		b.ends = append(b.ends, len(b.tiles))
@@ -112,32 +153,44 @@ func (b *limbBuffer) groupTiles(i int) []tile {
 // fill copies the limb rows of tile i into place.
 func (b *limbBuffer) fill(i int) {
 	t := b.tiles[i]
-	data := b.data[t.data : t.data+b.groups*t.size]
 	s := 0
 	for r := t.first; r < t.end; r++ {
 		for limb := range b.rows[r].limbs {
-			interleave(data[s:], b.limbRow(r, limb), t.size)
-			b.init[t.init+s] = -128 * b.rows[r].sums[limb]
+			b.place(t, s, b.limbRow(r, limb), b.rows[r].sums[limb])
 			s++
 		}
 	}
 	for ; s < t.size; s++ {
-		for g := range b.groups {
-			data[g*t.size+s] = 0
+		b.place(t, s, nil, 0)
+	}
+}
+
+// place writes limb row s of a tile, of this sum, with zeros after the end of row.
+func (b *limbBuffer) place(t tile, s int, row []uint32, sum int32) {
+	for i := range t.inits() {
+		b.init[t.init+s*t.inits()+i] = -128 * sum
+	}
+	if t.block {
+		for at := t.word(0, s); at < t.data+b.words(t); at += t.size * blockGroups {
+			n := copy(b.data[at:][:blockGroups], row)
+			clear(b.data[at+n : at+blockGroups])
+			row = row[n:]
 		}
-		b.init[t.init+s] = 0
+		return
+	}
+	dst := b.data[t.data+s : t.data+b.words(t)]
+	for g, v := range row {
+		dst[g*t.size] = v
+	}
+	for g := len(row); g < b.groups; g++ {
+		dst[g*t.size] = 0
 	}
 }
 
-// interleave spreads src over every stride-th word of dst.
-func interleave(dst, src []uint32, stride int) {
-	for i, v := range src {
-		dst[i*stride] = v
-	}
-}
-
-func (b *limbBuffer) tileData(t tile) []int8 {
-	return int8s(b.data[t.data : t.data+b.groups*t.size])
+// tileData is the data of consecutive tiles.
+func (b *limbBuffer) tileData(tiles []tile) []int8 {
+	last := tiles[len(tiles)-1]
+	return int8s(b.data[tiles[0].data : last.data+b.words(last)])
 }
 
 // int8s views words as bytes: groups of 4 values move together, whatever the byte order.
@@ -159,7 +212,7 @@ func (b *limbBuffer) tileOf(r int) tile {
 func (b *limbBuffer) gather(dst []uint32, r, i int) {
 	t := b.tileOf(r)
 	for g := range b.groups {
-		dst[g] = b.data[t.data+g*t.size+b.slot[r]+i]
+		dst[g] = b.data[t.word(g, b.slot[r]+i)]
 	}
 }
 

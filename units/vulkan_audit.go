@@ -111,7 +111,7 @@ func (a *vulkanAuditor) verify(ops []Op) error {
 		case OpNorm:
 			s.normRow(op, 0)
 		case OpQuantize:
-			s.limbs[op.Dst].quantise(s.kern, 0, s.f32[op.A])
+			s.limbs[op.Dst].quantise(0, s.f32[op.A])
 			if last {
 				return a.compareLimbs(op)
 			}
@@ -246,7 +246,7 @@ func (a *vulkanAuditor) linear(op *Op) error {
 		bias = bias[first : first+count]
 	}
 	want, got := make([]float32, count), make([]float32, count)
-	genericKernels.combine(want, u[0][:], u2, x.limbs, pow2(x.exp), l.scales[first:first+count], bias)
+	genericKernels.combine(want, count, u[0][:], u2, []quantised{{exp: x.exp, limbs: x.limbs}}, l.scales[first:first+count], bias)
 	if err := a.floats(got, op.Dst, first); err != nil {
 		return err
 	}
