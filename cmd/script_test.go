@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"dchain/units/vk"
 )
 
 // builtinVar tells the program under test, which runs in a folder of its own, where the built-in model lies.
@@ -45,6 +48,16 @@ func TestScripts(t *testing.T) {
 				env.Setenv(k, v)
 			}
 			return os.Mkdir(home, 0o700)
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "vulkan" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			_, err := vk.List()
+			if vk.Built && err != nil && os.Getenv("CI") == "true" {
+				return false, err
+			}
+			return err == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "stage": startStage, "mutate": mutate, "strange": startStrange},
 	})

@@ -52,7 +52,7 @@ func startStage(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}()
 	addr := ""
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for {
 		select {
 		case line, ok := <-lines:
@@ -68,7 +68,7 @@ func startStage(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			addr = line
 		case <-deadline:
-			ts.Fatalf("serve-stage %q was not ready within 30 s", args[1:])
+			ts.Fatalf("serve-stage %q was not ready within 3 minutes", args[1:])
 		}
 	}
 }
