@@ -222,7 +222,7 @@ func benchRun(ctx context.Context, head *stage.Head, sessions, prompt, tokens in
 	}
 	decode, err = timeSessions(sessions, tokens, func(i int) error {
 		for range tokens {
-			logits, err := head.Logits(head.Last(last[i]))
+			logits, err := seqs[i].Logits(last[i])
 			if err != nil {
 				return err
 			}

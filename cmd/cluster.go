@@ -208,8 +208,12 @@ func (c *cluster) loadHere(ctx context.Context, layers plan.Range, progress func
 // assemble puts the head before its stages.
 func (c *cluster) assemble(weights *stage.Weights, own plan.Range, needs clusterNeeds) error {
 	var stages []stage.Stage
+	groups := 1
+	if c.ring != nil {
+		groups = stage.Groups(len(c.peerRanges()), own.Len() > 0)
+	}
 	if own.Len() > 0 {
-		e := stage.EngineOptions{Context: c.positions, Sessions: max(needs.sessions, 1), ReturnAll: needs.returnAll || c.ring != nil}
+		e := stage.EngineOptions{Groups: groups, Context: c.positions, Sessions: max(needs.sessions, 1), ReturnAll: needs.returnAll || c.ring != nil}
 		if needs.recorder != nil {
 			e.Trace = needs.recorder.Trace
 		}
@@ -227,7 +231,7 @@ func (c *cluster) assemble(weights *stage.Weights, own plan.Range, needs cluster
 		}
 	}
 	var err error
-	c.head, err = stage.NewHead(weights, stage.HeadOptions{Stages: stages, Chunk: c.req.chunk})
+	c.head, err = stage.NewHead(weights, stage.HeadOptions{Stages: stages, Chunk: c.req.chunk, Groups: groups})
 	return err
 }
 

@@ -19,7 +19,8 @@ type EngineOptions struct {
 	Sessions int // cache slots
 	// Cuts splits the layers into segments that run one after another; nil is one segment. It changes no bit and
 	// exists to observe the boundaries a split would have.
-	Cuts []plan.Range
+	Cuts   []plan.Range
+	Groups int // in which the sessions that decode go round, see HeadOptions; 0 is 1
 	// ReturnAll makes sessions return every row of a push instead of the last.
 	ReturnAll bool
 	// Trace, which may be nil, is called after each segment. It must not block.
@@ -38,6 +39,8 @@ type Engine struct {
 	hidden   int
 
 	queue chan *request
+	held  *request // taken from the queue, not yet part of a batch; of the loop, like crowd
+	crowd crowd
 	stop  chan struct{} // closed by Close
 	done  chan struct{} // closed when the loop has ended
 
@@ -60,6 +63,7 @@ type segment struct {
 type request struct {
 	session int32
 	slot    int
+	groups  int // of the session's ring
 	pos     int
 	n       int
 	hidden  []float32 // [n][hidden], owned by the request; the result overwrites it
@@ -85,6 +89,7 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 	}
 	e := &Engine{
 		weights: w, opts: opts, cache: cache, hidden: s.Hidden,
+		crowd: crowd{share: 4, most: 50 * time.Millisecond},
 		queue: make(chan *request, 256), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	cuts := opts.Cuts
@@ -151,39 +156,66 @@ func (e *Engine) SessionsInUse() int {
 
 var errEngineClosed = errors.New("the stage is closed")
 
-// loop takes what is queued, up to maxBatchRows, and runs it as one batch.
+// loop gathers batches and runs them.
 func (e *Engine) loop() {
 	defer close(e.done)
-	var held *request // did not fit the last batch
 	for {
-		batch := make([]*request, 0, 8)
-		rows := 0
-		if held != nil {
-			batch, rows, held = append(batch, held), held.n, nil
-		} else {
+		var first *request
+		if first, e.held = e.held, nil; first == nil {
 			select {
-			case r := <-e.queue:
-				batch, rows = append(batch, r), r.n
+			case first = <-e.queue:
 			case <-e.stop:
 				e.drain()
 				return
 			}
 		}
-	fill:
-		for rows < maxBatchRows {
-			select {
-			case r := <-e.queue:
-				if rows+r.n > maxBatchRows {
-					held = r
-					break fill
-				}
-				batch, rows = append(batch, r), rows+r.n
-			default:
-				break fill
-			}
-		}
+		batch, rows := e.gather(first)
 		e.run(batch, rows)
 	}
+}
+
+// gather fills a batch up to maxBatchRows with what is queued, and waits a moment for the sessions that are likely to
+// come. In a ring of several stages it leaves the sessions of other groups for the next batch.
+func (e *Engine) gather(first *request) (batch []*request, rows int) {
+	sessions := map[int32]bool{}
+	take := func(r *request) {
+		batch, rows = append(batch, r), rows+r.n
+		sessions[r.session] = true
+		e.crowd.groups = r.groups
+	}
+	take(first)
+	want := e.crowd.expect()
+	var patience <-chan time.Time
+	for rows < maxBatchRows {
+		var r *request
+		select {
+		case r = <-e.queue:
+		default:
+			if len(sessions) >= want {
+				if patience != nil {
+					e.crowd.waited(true)
+				}
+				return batch, rows
+			}
+			if patience == nil {
+				patience = time.After(e.crowd.patience())
+			}
+			select {
+			case r = <-e.queue:
+			case <-patience:
+				e.crowd.waited(false)
+				return batch, rows
+			case <-e.stop:
+				return batch, rows
+			}
+		}
+		if others := e.crowd.full(len(sessions)) && !sessions[r.session]; others || rows+r.n > maxBatchRows {
+			e.held = r
+			return batch, rows
+		}
+		take(r)
+	}
+	return batch, rows
 }
 
 // drain fails everything still queued.
@@ -204,7 +236,9 @@ func (e *Engine) run(batch []*request, n int) {
 	start := time.Now()
 	rows := make([]units.Row, 0, n)
 	h := make([]float32, 0, n*e.hidden)
+	sessions := map[int32]bool{}
 	for _, r := range batch {
+		sessions[r.session] = true
 		for i := range r.n {
 			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
 		}
@@ -230,6 +264,7 @@ func (e *Engine) run(batch []*request, n int) {
 		}
 	}
 	took := time.Since(start)
+	e.crowd.ran(sessions)
 	e.mu.Lock()
 	e.rows += int64(n)
 	e.busy += took
@@ -264,6 +299,7 @@ type slotSession struct {
 	engine *Engine
 	id     int32
 	slot   int
+	groups int // of its ring
 
 	mu     sync.Mutex
 	next   int // next position
@@ -271,8 +307,8 @@ type slotSession struct {
 	flying sync.WaitGroup // pushes not yet completed
 }
 
-// open takes a cache slot.
-func (e *Engine) open() (*slotSession, error) {
+// open takes a cache slot for a session in a ring of so many groups.
+func (e *Engine) open(groups int) (*slotSession, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.free) == 0 {
@@ -281,7 +317,7 @@ func (e *Engine) open() (*slotSession, error) {
 	slot := e.free[len(e.free)-1]
 	e.free = e.free[:len(e.free)-1]
 	e.nextID++
-	return &slotSession{engine: e, id: e.nextID, slot: slot}, nil
+	return &slotSession{engine: e, id: e.nextID, slot: slot, groups: groups}, nil
 }
 
 // submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop.
@@ -304,7 +340,7 @@ func (s *slotSession) submit(pos int, hidden []float32, done func(rows []float32
 		return &ContextError{Context: e.opts.Context, Need: pos + n}
 	}
 	s.flying.Add(1)
-	r := &request{session: s.id, slot: s.slot, pos: pos, n: n, hidden: hidden, done: func(rows []float32, took time.Duration, err error) {
+	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, hidden: hidden, done: func(rows []float32, took time.Duration, err error) {
 		done(rows, took, err)
 		s.flying.Done()
 	}}
@@ -331,7 +367,7 @@ func (s *slotSession) close() {
 
 // Open begins a near session.
 func (e *Engine) Open(context.Context) (Session, error) {
-	s, err := e.open()
+	s, err := e.open(e.opts.Groups)
 	if err != nil {
 		return nil, err
 	}

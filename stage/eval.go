@@ -67,18 +67,19 @@ func (h *Head) EachLogits(ctx context.Context, ids []int, each func(pos int, log
 	if err != nil {
 		return err
 	}
-	width := h.Model.Spec.Hidden
+	width, vocab := h.Model.Spec.Hidden, h.Model.Spec.Vocab
 	if len(hidden) != len(ids)*width {
 		return fmt.Errorf("reading out %d positions: the last stage returned %d", len(ids), len(hidden)/width)
 	}
+	room := make([]float32, min(readoutRows, len(ids))*vocab)
 	for at := 0; at < len(ids); at += readoutRows {
 		n := min(readoutRows, len(ids)-at)
-		logits, err := h.Logits(hidden[at*width:][:n*width])
-		if err != nil {
+		logits := room[:n*vocab]
+		if err := h.readout.logits(hidden[at*width:][:n*width], logits); err != nil {
 			return err
 		}
 		for i := range n {
-			if err := each(at+i, logits[i*h.Model.Spec.Vocab:][:h.Model.Spec.Vocab]); err != nil {
+			if err := each(at+i, logits[i*vocab:][:vocab]); err != nil {
 				return err
 			}
 		}

@@ -110,7 +110,7 @@ func (g *generation) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		logits, err := g.head.Logits(g.head.Last(hidden))
+		logits, err := g.seq.Logits(hidden)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"dchain/inspect"
 	"dchain/plan"
@@ -17,8 +19,10 @@ type Head struct {
 	stages []Stage
 	chunk  int
 
-	mu        sync.Mutex // guards what follows: an executable runs one batch at a time
-	readout   units.Executable
+	readout readout
+	opened  atomic.Int32 // sequences so far
+
+	mu        sync.Mutex       // guards what follows: an executable runs one batch at a time
 	embedProj units.Executable // nil where embeddings are as wide as the layers
 	embedNorm units.Executable // nil where embeddings have no norm
 }
@@ -27,6 +31,7 @@ type Head struct {
 type HeadOptions struct {
 	Stages []Stage // in layer order, together every layer once; all but the last must return all rows
 	Chunk  int     // prefill rows per push; 0 = DefaultChunk
+	Groups int     // in which the sessions that decode go round, so that each of as many machines has one; 0 is 1
 }
 
 // DefaultChunk is the number of prompt positions that travel together: large enough to reuse each weight many times,
@@ -61,7 +66,7 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if chunk <= 0 {
 		chunk = DefaultChunk
 	}
-	h := &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: exec}
+	h := &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: readout{exec: exec, hidden: spec.Hidden, vocab: spec.Vocab, crowd: crowd{groups: opts.Groups, share: 1, most: 2 * time.Second}}}
 	if w.embedProj.w != nil {
 		if h.embedProj, err = w.dev.Compile(projectProgram(spec, w.embedProj)); err != nil {
 			return nil, fmt.Errorf("compiling the projection of embeddings: %w", err)
@@ -88,28 +93,18 @@ func (h *Head) Cuts() []plan.Range {
 	return cuts
 }
 
-// Logits reads out hidden rows [n][Hidden] as [n][Vocab].
-func (h *Head) Logits(hidden []float32) ([]float32, error) {
-	n := len(hidden) / h.Model.Spec.Hidden
-	out := make([]float32, n*h.Model.Spec.Vocab)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.readout.Run(make([]units.Row, n), hidden, out); err != nil {
-		return nil, fmt.Errorf("reading out logits: %w", err)
-	}
-	return out, nil
-}
-
 // Sequence is one session across the head's stages.
 type Sequence struct {
 	head     *Head
+	id       int32
 	sessions []Session
 	pos      int
+	logits   []float32
 }
 
 // Open begins a sequence on every stage.
 func (h *Head) Open(ctx context.Context) (*Sequence, error) {
-	s := &Sequence{head: h}
+	s := &Sequence{head: h, id: h.opened.Add(1)}
 	for _, st := range h.stages {
 		session, err := st.Open(ctx)
 		if err != nil {
@@ -130,6 +125,7 @@ func (s *Sequence) Close() error {
 		}
 	}
 	s.sessions = nil
+	s.head.readout.forget(s.id)
 	return first
 }
 
@@ -185,8 +181,15 @@ func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {
 	return rows, nil
 }
 
-// Last is the last row of hidden rows.
-func (h *Head) Last(hidden []float32) []float32 { return hidden[len(hidden)-h.Model.Spec.Hidden:] }
+// Logits reads out the last of hidden rows [n][Hidden] as [Vocab], together with other sequences that ask at the time.
+// The result is overwritten by the next call.
+func (s *Sequence) Logits(hidden []float32) ([]float32, error) {
+	r := &s.head.readout
+	if s.logits == nil {
+		s.logits = make([]float32, r.vocab)
+	}
+	return s.logits, r.row(s.id, hidden[len(hidden)-r.hidden:], s.logits)
+}
 
 // Announce tells every stage which token was picked for position pos.
 func (s *Sequence) Announce(pos, id int, text string) {

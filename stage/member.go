@@ -175,7 +175,7 @@ func (m *member) session(seq int32) (*memberSession, error) {
 	if s := m.sessions[seq]; s != nil {
 		return s, nil
 	}
-	slot, err := m.engine.open()
+	slot, err := m.engine.open(Groups(int(m.assign.Stages), m.assign.Stage == 1 && m.assign.First > 0))
 	if err != nil {
 		return nil, err
 	}

@@ -31,13 +31,15 @@
 	VMOVDQU32 c2, (o+128)(DI)      \
 	VMOVDQU32 c3, (o+192)(DI)
 
-// FETCH4 asks for the weights of a few thousand cycles ahead: they come from memory, and the processor's own prefetchers
-// stop at every page. It goes past the end of a panel on purpose, into the next one.
+// FETCH2 and FETCH4 ask for the weights of a few thousand cycles ahead: they come from memory, and the processor's own
+// prefetchers stop at every page. They go past the end of a panel on purpose, into the next one.
+#define FETCH2(o) \
+	PREFETCHT1 (o+8192)(DX) \
+	PREFETCHT1 (o+8256)(DX)
+
 #define FETCH4 \
-	PREFETCHT1 8192(DX)  \
-	PREFETCHT1 8256(DX)  \
-	PREFETCHT1 8320(DX)  \
-	PREFETCHT1 8384(DX)
+	FETCH2(0)   \
+	FETCH2(128)
 
 #define ARGS \
 	MOVQ dst+0(FP), DI     \
@@ -124,6 +126,7 @@ TEXT ·panelVNNI8(SB), NOSPLIT, $0-40
 	CLEAR4(Z20, Z21, Z22, Z23)
 
 loop8:
+	FETCH2(0)
 	VMOVDQU32 (DX), Z0
 	VMOVDQU32 64(DX), Z1
 	DOT8(0, Z0, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15)
@@ -155,6 +158,7 @@ TEXT ·panelVNNI16(SB), NOSPLIT, $0-40
 	INIT4(48, Z20, Z21, Z22, Z23)
 
 loop16:
+	FETCH2(0)
 	VMOVDQU32 (DX), Z0
 	VMOVDQU32 64(DX), Z1
 	DOT8(0, Z0, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15)
@@ -184,6 +188,7 @@ TEXT ·panelVNNI24(SB), NOSPLIT, $0-40
 	INIT4(80, Z28, Z29, Z30, Z31)
 
 loop24:
+	FETCH2(0)
 	VMOVDQU32 (DX), Z0
 	VMOVDQU32 64(DX), Z1
 	DOT8(0, Z0, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15)
