@@ -15,8 +15,8 @@ const blockPositions = 64
 type cpuCache struct {
 	dev    *cpuDevice
 	spec   CacheSpec
-	hd     int // head dimension, padded to whole panels
-	blocks int // per slot
+	hd     int     // head dimension, padded to whole panels
+	blocks int     // per slot
 	region *region // of all layers' data
 	layers []cpuCacheLayer
 }
