@@ -2,7 +2,7 @@ package units
 
 import (
 	"errors"
-	"math"
+	"unsafe"
 )
 
 // Attention (NUMERICS.md section 8) of one batch row for a few query heads that share a key-value head.
@@ -16,13 +16,64 @@ var errScore = errors.New("an attention score is not finite")
 type scratch struct {
 	u      [blockSums]unitSums
 	plain  []uint32 // three limb rows
-	tile   []uint32
-	init   [maxTile]int32
+	tile   headTile
 	scores []float32 // [heads][span]: scores, then weights
 	tops   []uint32  // [heads][blocks]: bits of the largest weight of each block
 	total  []int64   // [heads][headDim padded]
 	heads  [attendHeads]headState
 	best   []int // routeRow
+}
+
+// headTile is a tile or block tile of limb rows of attention.
+type headTile struct {
+	size, groups int
+	block        bool
+	words        []uint32
+	init         [maxTile * panelRows]int32 // as of tile
+}
+
+// reset makes a tile of zeros for at least so many limb rows of groups groups.
+func (t *headTile) reset(kern *kernels, rows, groups int) {
+	t.groups, t.size = groups, tileSize(rows)
+	inits := t.size
+	if t.block = kern.pairs != nil && rows >= leastBlock && groups%blockGroups == 0; t.block {
+		t.size = padded(rows, 2)
+		inits = t.size * panelRows
+	}
+	t.words = grow(t.words, groups*t.size)
+	clear(t.words)
+	clear(t.init[:inits])
+}
+
+// place writes a limb row, of this sum, into slot of the tile.
+func (t *headTile) place(row []uint32, slot int, sum int32) {
+	if t.block {
+		for at := slot * blockGroups; len(row) > 0; at += t.size * blockGroups {
+			row = row[copy(t.words[at:][:blockGroups], row):]
+		}
+		for i := range panelRows {
+			t.init[slot*panelRows+i] = -128 * sum
+		}
+		return
+	}
+	for g, v := range row {
+		t.words[g*t.size+slot] = v
+	}
+	t.init[slot] = -128 * sum
+}
+
+// multiply makes the unit sums of the tile with panels [p0, p1) of two limbs each, p1-p0 <= blockSums, the first of which
+// lies at the start of w: u[p] are those of panel p0+p.
+func (t *headTile) multiply(kern *kernels, u []unitSums, w []uint8, p0, p1 int) {
+	size := t.groups * panelRows * groupK
+	w = w[p0*2*size : p1*2*size]
+	if t.block {
+		kern.pairs(u[:p1-p0], t.init[:], w, int8s(t.words), t.size, t.groups)
+		return
+	}
+	for i := range 2 * (p1 - p0) {
+		kern.panel(u[i/2][i%2][:], t.init[:], w[i*size:(i+1)*size], int8s(t.words), t.size, t.groups)
+	}
 }
 
 // headState is one query head of attendGroup.
@@ -46,6 +97,14 @@ func (s *scratch) headLimbs(n int) *[3][]int8 {
 		l[i] = int8s(s.plain[i*words : (i+1)*words])[:n]
 	}
 	return &l
+}
+
+// limbWords is limb row i of headLimbs(n) as words, the last filled up with zeros.
+func (s *scratch) limbWords(i, n int) []uint32 {
+	words := padded(max(n, blockPositions), padK) / groupK
+	row := s.plain[i*words : (i+1)*words]
+	clear(int8s(row)[n:])
+	return row[:padded(n, groupK)/groupK]
 }
 
 func grow[T any](s []T, n int) []T {
@@ -104,12 +163,9 @@ func (st *state) attendGroup(op *Op, r, h0, h1 int, s *scratch) {
 
 // queryTile quantises n query heads into a tile of two limb rows each.
 func (st *state) queryTile(op *Op, r, h0, n int, s *scratch) bool {
-	limbs := s.headLimbs(op.HeadDim)
 	groups := st.cache.hd / groupK
-	size := tileSize(2 * n)
-	s.tile = grow(s.tile, max(groups, blockPositions/groupK)*maxTile)
-	clear(s.tile)
-	clear(s.init[:])
+	limbs := s.headLimbs(op.HeadDim)
+	s.tile.reset(st.kern, 2*n, groups)
 	for i := range n {
 		x := st.f32[op.A][(r*op.Heads+h0+i)*op.HeadDim:][:op.HeadDim]
 		q, ok := quantiseRow(st.kern, limbs, x, false)
@@ -118,36 +174,25 @@ func (st *state) queryTile(op *Op, r, h0, n int, s *scratch) bool {
 		}
 		s.heads[i].expQ = q.exp
 		for limb := range 2 {
-			s.place(limbs[limb], 2*i+limb, size, q.sums[limb])
+			s.tile.place(s.limbWords(limb, op.HeadDim), 2*i+limb, q.sums[limb])
 		}
 	}
 	return true
 }
 
-// place writes one limb row into slot of the tile; what the row does not reach must be zero already.
-func (s *scratch) place(row []int8, slot, size int, sum int32) {
-	tile := int8s(s.tile)
-	for k, v := range row {
-		tile[(k/groupK*size+slot)*groupK+k%groupK] = v
-	}
-	s.init[slot] = -128 * sum
-}
-
-// attendScores fills s_j of every visible position, 16 positions at a time.
+// attendScores fills s_j of every visible position, a block of positions at a time.
 func (st *state) attendScores(op *Op, r, kvh, n int, v span, s *scratch) {
-	c := st.cache
-	size, groups := tileSize(2*n), c.hd/groupK
-	for j := v.lo / panelRows * panelRows; j < v.hi; j += panelRows {
-		b := c.block(op.CacheLayer, st.rows[r].Slot, kvh, j/blockPositions)
-		p := j % blockPositions / panelRows
-		for limb := range 2 {
-			st.kern.panel(s.u[0][limb][:], s.init[:], c.kPanel(b, p, limb), int8s(s.tile), size, groups)
-		}
-		exps := b.expK[p*panelRows:][:panelRows]
-		for i := range n {
-			at := 2 * i * panelRows
-			st.kern.scores(s.heads[i].row[j-v.base:][:panelRows], s.u[0][0][at:][:2*panelRows], s.u[0][1][at:][:2*panelRows],
-				pow2(s.heads[i].expQ), exps, op.Scale)
+	for start := v.base; start < v.hi; start += blockPositions {
+		b := st.cache.block(op.CacheLayer, st.rows[r].Slot, kvh, start/blockPositions)
+		p0, p1 := max(0, v.lo-start)/panelRows, (min(v.hi-start, blockPositions)+panelRows-1)/panelRows
+		s.tile.multiply(st.kern, s.u[:], b.k, p0, p1)
+		for p := p0; p < p1; p++ {
+			u, exps, at := &s.u[p-p0], b.expK[p*panelRows:][:panelRows], start-v.base+p*panelRows
+			for i := range n {
+				sums := 2 * i * panelRows
+				st.kern.scores(s.heads[i].row[at:][:panelRows], u[0][sums:][:2*panelRows], u[1][sums:][:2*panelRows],
+					pow2(s.heads[i].expQ), exps, op.Scale)
+			}
 		}
 	}
 }
@@ -198,28 +243,32 @@ func (st *state) attendValues(op *Op, r, kvh, n int, v span, s *scratch) {
 	s.total = grow(s.total, n*c.hd)
 	clear(s.total)
 	for b := v.base; b < v.hi; b += blockPositions {
-		size := st.weightTile(n, b, v, s)
-		if size == 0 {
+		if !st.weightTile(n, b, v, s) {
 			continue
 		}
 		block := c.block(op.CacheLayer, st.rows[r].Slot, kvh, b/blockPositions)
-		for p := range c.hd / panelRows {
-			for limb := range 2 {
-				st.kern.panel(s.u[0][limb][:], s.init[:], c.vPanel(block, p, limb), int8s(s.tile), size, blockPositions/groupK)
-			}
+		panels := c.hd / panelRows
+		for p0 := 0; p0 < panels; p0 += blockSums {
+			p1 := min(p0+blockSums, panels)
+			s.tile.multiply(st.kern, s.u[:], block.v, p0, p1)
 			for i := range n {
 				h := &s.heads[i]
-				if n := h.block.exp - h.expX + 12; h.slot >= 0 && n >= -62 { // further down all is 0
-					at := h.slot * panelRows
-					st.kern.accumulate(s.total[i*c.hd+p*panelRows:][:panelRows], s.u[0][0][at:], s.u[0][1][at:], h.block.limbs, n)
+				n := h.block.exp - h.expX + 12
+				if h.slot < 0 || n < -62 { // further down all is 0
+					continue
+				}
+				at := h.slot * panelRows
+				for p := p0; p < p1; p++ {
+					u := &s.u[p-p0]
+					st.kern.accumulate(s.total[i*c.hd+p*panelRows:][:panelRows], u[0][at:], u[1][at:], h.block.limbs, n)
 				}
 			}
 		}
 	}
 }
 
-// weightTile quantises the weights of block b of each head into a tile and returns its size, 0 if all are zero.
-func (st *state) weightTile(n, b int, v span, s *scratch) int {
+// weightTile quantises the weights of block b of each head into a tile; false if all are zero.
+func (st *state) weightTile(n, b int, v span, s *scratch) bool {
 	lo, hi := max(b, v.lo), min(b+blockPositions, v.hi)
 	used := 0
 	for i := range n {
@@ -236,35 +285,33 @@ func (st *state) weightTile(n, b int, v span, s *scratch) int {
 		used += h.block.limbs
 	}
 	if used == 0 {
-		return 0
+		return false
 	}
-	size := tileSize(used)
-	clear(s.tile[:blockPositions/groupK*size])
-	clear(s.init[:])
+	s.tile.reset(st.kern, used, blockPositions/groupK)
 	for i := range n {
 		h := &s.heads[i]
 		if h.slot < 0 {
 			continue
 		}
-		words := h.row[b-v.base:][:blockPositions]
+		words := wordsOf(h.row[b-v.base:][:blockPositions])
 		for limb := range h.block.limbs {
-			for g := range blockPositions / groupK {
-				s.tile[g*size+h.slot+limb] = math.Float32bits(words[limb*blockPositions/groupK+g])
-			}
-			s.init[h.slot+limb] = -128 * h.block.sums[limb]
+			s.tile.place(words[limb*blockPositions/groupK:][:blockPositions/groupK], h.slot+limb, h.block.sums[limb])
 		}
 	}
-	return size
+	return true
 }
 
-// keepLimbs stores limb rows of at most 64 values, which begin at offset, as the bits of 16 words each.
+// keepLimbs stores limb rows of at most 64 values, which begin at offset, as 16 words each in the place of floats.
 func keepLimbs(dst []float32, limbs *[3][]int8, offset, count int) {
-	var words [blockPositions / groupK]uint32
+	words := wordsOf(dst)
 	for limb := range count {
-		clear(words[:])
-		copy(int8s(words[:])[offset:], limbs[limb])
-		for g, w := range words {
-			dst[limb*len(words)+g] = math.Float32frombits(w)
-		}
+		row := words[limb*blockPositions/groupK:][:blockPositions/groupK]
+		clear(row)
+		copy(int8s(row)[offset:], limbs[limb])
 	}
+}
+
+// wordsOf views floats as words.
+func wordsOf(x []float32) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }

@@ -36,9 +36,14 @@ func TestGatePasses(t *testing.T) {
 				t.Errorf("%s: %s is not gated", k.name, op)
 			}
 		}
-		variant := GateShapes{Heads: 6, KVHeads: 2, HeadDim: 16, Context: 400, Cap: 5, ALiBi: true}
-		if _, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, k), variant); err != nil {
-			t.Errorf("%s: capped and biased attention: %v", k.name, err)
+		for _, variant := range []GateShapes{
+			{Heads: 6, KVHeads: 2, HeadDim: 16, Context: 400, Cap: 5, ALiBi: true},
+			{Heads: 14, KVHeads: 2, HeadDim: 64, Context: 300}, // many heads share keys
+			{Heads: 6, KVHeads: 1, HeadDim: 128, Context: 200},
+		} {
+			if _, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, k), variant); err != nil {
+				t.Errorf("%s: attention of %+v: %v", k.name, variant, err)
+			}
 		}
 		t.Logf("%s: %d checks in %v", k.name, len(r.Checks), r.Took)
 	}
@@ -52,9 +57,23 @@ func TestGateCatchesFaults(t *testing.T) {
 			t.Errorf("%s: the gate says %v", name, err)
 		}
 	}
+	// Attention alone where heads that share keys fill block tiles.
+	if best := kernelSets()[0]; best.pairs != nil {
+		k := *best
+		k.pairs = func(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int) {
+			best.pairs(dst, init, w, a, rows, groups)
+			dst[len(dst)-1][1][panelRows+3] ^= 1 << 16
+		}
+		_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Heads: 5, KVHeads: 1, HeadDim: 64, Context: 200})
+		var ge *GateError
+		if !errors.As(err, &ge) || ge.Op != OpAttend {
+			t.Errorf("pairs: the gate says %v", err)
+		}
+	}
 	// Attention alone: the stored keys of a context of several blocks.
 	d := newTestDevice(t, CPUOptions{Threads: 1}, kernelSets()[0])
 	k := *d.kern
+	k.pairs = nil // which would take the place of panel
 	k.panel = func(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 		d.kern.panel(dst, init, w, a, tile, groups)
 		if tile == 24 && groups == blockPositions/groupK {

@@ -62,6 +62,11 @@ type kernels struct {
 	// with b < len(dst), p < panels, t < rows. What dst holds beyond these panels and rows is undefined afterwards.
 	block func(dst []unitSums, init []int32, w []uint8, panels int, a []int8, rows, groups int)
 
+	// pairs, nil where block is, is block for one tile and consecutive pairs of panels; groups is a multiple of blockGroups:
+	//
+	//	dst[b][p][t*16+n] = init[t][n] + sum over g, i of a[g/16][t][4*(g%16)+i] * w[2*b+p][g][n][i]   (mod 2^32)
+	pairs func(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int)
+
 	// absMax is the largest magnitude of x, as bits; at least infBits if a value is not finite.
 	absMax func(x []float32) uint32
 

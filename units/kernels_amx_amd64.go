@@ -5,7 +5,7 @@ package units
 // amxKernels are those of AVX-512 with the matrix unit for batches.
 var amxKernels = func() kernels {
 	k := avx512Kernels
-	k.name, k.block = "amx", blockAMX
+	k.name, k.block, k.pairs = "amx", blockAMX, pairsAMX
 	return k
 }()
 
@@ -34,7 +34,7 @@ var tileConfigs = func() (configs [blockTile + 1]tileConfig) {
 }()
 
 //go:noescape
-func blockTiles(dst *unitSums, init *int32, w *uint8, panel int, a *int8, tiles, rows, steps int, tail *uint8, config *tileConfig)
+func blockTiles(dst *unitSums, init *int32, w *uint8, panel int, a *int8, count, rows, steps int, tail *uint8, config *tileConfig, pair int)
 
 // tileBytes is what a tile register holds.
 const tileBytes = blockGroups * panelRows * groupK
@@ -49,7 +49,7 @@ func blockAMX(dst []unitSums, init []int32, w []uint8, panels int, a []int8, row
 		blockTail(dst, init, w, second, a, rows, groups)
 		return
 	}
-	blockTiles(&dst[0], &init[0], &w[0], second, &a[0], len(dst), rows, groups/blockGroups, nil, &tileConfigs[rows])
+	blockTiles(&dst[0], &init[0], &w[0], second, &a[0], len(dst), rows, groups/blockGroups, nil, &tileConfigs[rows], 0)
 }
 
 // blockTail hands the inputs that fill no tile over in a copy, since a tile is read as a whole.
@@ -59,5 +59,11 @@ func blockTail(dst []unitSums, init []int32, w []uint8, second int, a []int8, ro
 	whole := size / tileBytes * tileBytes
 	copy(tails[:], w[whole:size])
 	copy(tails[tileBytes:], w[second+whole:second+size])
-	blockTiles(&dst[0], &init[0], &w[0], second, &a[0], len(dst), rows, groups/blockGroups, &tails[0], &tileConfigs[rows])
+	blockTiles(&dst[0], &init[0], &w[0], second, &a[0], len(dst), rows, groups/blockGroups, &tails[0], &tileConfigs[rows], 0)
+}
+
+func pairsAMX(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int) {
+	checkPairs(dst, init, w, a, rows, groups)
+	panel := groups * panelRows * groupK
+	blockTiles(&dst[0], &init[0], &w[0], panel, &a[0], len(dst), rows, groups/blockGroups, nil, &tileConfigs[rows], blockPanels*panel)
 }

@@ -32,26 +32,29 @@
 // tdpbsud tmm(c), tmm(a), tmm(b)
 #define TDPBSUD(c, a, b) BYTE $0xc4; BYTE $0xe2; BYTE $((0xf^b)<<3|2); BYTE $0x5e; BYTE $(0xc0|c<<3|a)
 
-// func blockTiles(dst *unitSums, init *int32, w *uint8, panel int, a *int8, tiles, rows, steps int, tail *uint8, config *tileConfig)
-// Sums of each block tile of rows limb rows, 2 to 32, with the panel at w and the one panel bytes further: steps of 64
-// inputs and, if tail is not nil, one more with the weights of both panels there.
+// func blockTiles(dst *unitSums, init *int32, w *uint8, panel int, a *int8, count, rows, steps int, tail *uint8, config *tileConfig, pair int)
+// count times the sums of a block tile of rows limb rows, 2 to 32, with the panel at w and the one panel bytes further:
+// steps of 64 inputs and, if tail is not nil, one more with the weights of both panels there. If pair is 0 the next sums
+// are those of the next tile with the same panels, else those of the same tile with the panels pair bytes further.
 // Tile registers: 0 and 1 the sums with the first panel of the first 16 and the other limb rows, 2 and 3 with the second,
 // 4 and 5 the limb rows, 6 and 7 the panels.
-TEXT ·blockTiles(SB), NOSPLIT, $0-80
+TEXT ·blockTiles(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ init+8(FP), CX
 	MOVQ panel+24(FP), R12
 	MOVQ a+32(FP), SI
-	MOVQ tiles+40(FP), R13
+	MOVQ count+40(FP), R13
 	MOVQ rows+48(FP), R8
 	SHLQ $6, R8 // bytes of a step of a tile, and of its initial sums
 	MOVQ config+72(FP), R9
 	MOVL $64, AX
 	LDTILECFG_R9
+	MOVQ w+16(FP), R9
+	MOVQ pair+80(FP), R14
 
 tile:
-	MOVQ w+16(FP), DX
-	LEAQ (DX)(R12*1), BX
+	MOVQ R9, DX
+	LEAQ (R9)(R12*1), BX
 	MOVQ steps+56(FP), R10
 	MOVQ tail+64(FP), R11
 	TILELOAD(0, BASE_CX)
@@ -120,7 +123,16 @@ halftail:
 store:
 	TILESTOREAT(0, BASE_DI, 0)
 	TILESTOREAT(2, BASE_DI, 2048)
+	TESTQ R14, R14
+	JNZ  nextpair
 	ADDQ R8, CX
+	JMP  next
+
+nextpair:
+	ADDQ R14, R9
+	MOVQ a+32(FP), SI
+
+next:
 	ADDQ $4096, DI
 	DECQ R13
 	JNZ  tile

@@ -24,6 +24,14 @@ func checkBlock(dst []unitSums, init []int32, w []uint8, panels int, a []int8, r
 	_ = a[len(dst)*padded(groups, blockGroups)*rows*groupK-1]
 }
 
+// checkPairs panics where the slices are too short for pairs of panels of this shape.
+func checkPairs(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int) {
+	if len(dst) == 0 || rows < 2 || rows > blockTile || rows%2 != 0 || groups < blockGroups || groups%blockGroups != 0 {
+		panic("units: no kernel for pairs of panels of this shape")
+	}
+	_, _, _ = init[rows*panelRows-1], w[len(dst)*blockPanels*groups*panelRows*groupK-1], a[groups*rows*groupK-1]
+}
+
 //go:noescape
 func absMaxX8(x *float32, blocks int) uint32
 

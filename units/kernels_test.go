@@ -113,6 +113,32 @@ func checkBlockSums(t *testing.T, k *kernels, fill string, tiles, panels, rows, 
 	got.check(t, "block")
 }
 
+func TestPairKernels(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
+		if k.pairs == nil {
+			t.Skip("no matrix unit")
+		}
+		for rows := 2; rows <= blockTile; rows += 2 {
+			for _, groups := range []int{16, 32, 48, 128} {
+				count := 1 + rng.IntN(blockSums)
+				w, a, init := panelInputs(panelFills[rng.IntN(len(panelFills))], count*blockPanels*groups*64, groups*rows*groupK, rows*panelRows, rng)
+				got := newGuarded[unitSums](count, unitSums{{1}, {2}})
+				k.pairs(got.v, init.v, w.v, a.v, rows, groups)
+				for p := range blockPanels * count {
+					for i := range rows * panelRows {
+						s, n := i/panelRows, i%panelRows
+						want := init.v[i] + unitSum(w.v[p*groups*64:], a.v, n, groups, func(g int) int { return (g/16*rows+s)*16 + g%16 })
+						if v := got.v[p/2][p%2][i]; v != want {
+							t.Fatalf("%d rows, %d groups, panel %d of %d pairs: sum of row %d, output %d is %d, want %d", rows, groups, p, count, s, n, v, want)
+						}
+					}
+				}
+				got.check(t, "pairs")
+			}
+		}
+	})
+}
+
 // panelInputs draws weights, limbs and initial sums of a kind.
 func panelInputs(fill string, weights, limbs, inits int, rng *rand.Rand) (w guarded[uint8], a guarded[int8], init guarded[int32]) {
 	w, a, init = newGuarded[uint8](weights, 77), newGuarded[int8](limbs, 77), newGuarded[int32](inits, 99)

@@ -172,9 +172,14 @@ func (b *limbBuffer) place(t tile, s int, row []uint32, sum int32) {
 	}
 	if t.block {
 		for at := t.word(0, s); at < t.data+b.words(t); at += t.size * blockGroups {
+			if len(row) >= blockGroups {
+				*(*[blockGroups]uint32)(b.data[at:]) = [blockGroups]uint32(row)
+				row = row[blockGroups:]
+				continue
+			}
 			n := copy(b.data[at:][:blockGroups], row)
 			clear(b.data[at+n : at+blockGroups])
-			row = row[n:]
+			row = nil
 		}
 		return
 	}
