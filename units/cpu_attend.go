@@ -51,8 +51,9 @@ func (t *headTile) place(row []uint32, slot int, sum int32) {
 		for at := slot * blockGroups; len(row) > 0; at += t.size * blockGroups {
 			row = row[copy(t.words[at:][:blockGroups], row):]
 		}
-		for i := range panelRows {
-			t.init[slot*panelRows+i] = -128 * sum
+		init := (*[panelRows]int32)(t.init[slot*panelRows:])
+		for i := range init {
+			init[i] = -128 * sum
 		}
 		return
 	}

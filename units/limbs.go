@@ -153,42 +153,52 @@ func (b *limbBuffer) groupTiles(i int) []tile {
 // fill copies the limb rows of tile i into place.
 func (b *limbBuffer) fill(i int) {
 	t := b.tiles[i]
+	var store [blockTile][]uint32
+	rows, inits := store[:t.size], t.inits()
+	init := b.init[t.init : t.init+t.size*inits]
+	clear(init)
 	s := 0
 	for r := t.first; r < t.end; r++ {
 		for limb := range b.rows[r].limbs {
-			b.place(t, s, b.limbRow(r, limb), b.rows[r].sums[limb])
+			rows[s] = b.limbRow(r, limb)
+			for i := range inits {
+				init[s*inits+i] = -128 * b.rows[r].sums[limb]
+			}
 			s++
 		}
 	}
-	for ; s < t.size; s++ {
-		b.place(t, s, nil, 0)
+	data := b.data[t.data : t.data+b.words(t)]
+	if t.block {
+		fillBlock(data, rows)
+		return
+	}
+	for s, row := range rows {
+		dst := data[s:]
+		for g, v := range row {
+			dst[g*t.size] = v
+		}
+		for g := len(row); g < b.groups; g++ {
+			dst[g*t.size] = 0
+		}
 	}
 }
 
-// place writes limb row s of a tile, of this sum, with zeros after the end of row.
-func (b *limbBuffer) place(t tile, s int, row []uint32, sum int32) {
-	for i := range t.inits() {
-		b.init[t.init+s*t.inits()+i] = -128 * sum
-	}
-	if t.block {
-		for at := t.word(0, s); at < t.data+b.words(t); at += t.size * blockGroups {
-			if len(row) >= blockGroups {
-				*(*[blockGroups]uint32)(b.data[at:]) = [blockGroups]uint32(row)
-				row = row[blockGroups:]
-				continue
+// fillBlock writes rows, nil for zeros, into a block tile: all of a step together, since the parts of one row lie so far
+// apart that they would fight for the same places in the cache.
+func fillBlock(data []uint32, rows [][]uint32) {
+	for at := 0; len(data) > 0; at += blockGroups {
+		for _, row := range rows {
+			dst := (*[blockGroups]uint32)(data)
+			switch {
+			case len(row) >= at+blockGroups:
+				*dst = [blockGroups]uint32(row[at:])
+			case len(row) > at:
+				clear(dst[copy(dst[:], row[at:]):])
+			default:
+				clear(dst[:])
 			}
-			n := copy(b.data[at:][:blockGroups], row)
-			clear(b.data[at+n : at+blockGroups])
-			row = nil
+			data = data[blockGroups:]
 		}
-		return
-	}
-	dst := b.data[t.data+s : t.data+b.words(t)]
-	for g, v := range row {
-		dst[g*t.size] = v
-	}
-	for g := len(row); g < b.groups; g++ {
-		dst[g*t.size] = 0
 	}
 }
 
