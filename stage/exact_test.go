@@ -51,7 +51,7 @@ func splitHead(t testing.TB, m *inspect.Model, ranges []plan.Range, o localOptio
 	ctx := context.Background()
 	var stages []stage.Stage
 	for i, rng := range ranges {
-		w, err := stage.Load(ctx, m, newDevice(t, o.threads), stage.LoadOptions{Range: rng, Mode: o.mode, Context: o.context})
+		w, err := stage.Load(ctx, m, newDeviceWith(t, units.CPUOptions{Threads: o.threads, Kernels: o.kernels}), stage.LoadOptions{Range: rng, Mode: o.mode, Context: o.context})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,25 +172,28 @@ var pinnedBits = map[string]string{
 	"tales-gpt2/int8":    "8cbed73079a4a0ab6dc682ac [704 292 321 14 272 330]",
 }
 
+// TestPinnedBits holds every kernel set of this processor to them, in small and large chunks.
 func TestPinnedBits(t *testing.T) {
 	for name, want := range pinnedBits {
-		t.Run(name, func(t *testing.T) {
-			model, format, _ := strings.Cut(name, "/")
-			mode, err := units.ParseWeightMode(format)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := openModel(t, model)
-			rec := stage.NewRecorder()
-			h, _ := localHead(t, m, localOptions{mode: mode, context: 128, cuts: everyLayer(m.Spec.Layers), trace: rec.Trace, chunk: 16})
-			res, err := h.Generate(context.Background(), stage.GenerateOptions{Prompt: longPrompt(t, m, 70), MaxTokens: 6})
-			if err != nil {
-				t.Fatal(err)
-			}
-			digest := rec.Digest()
-			if got := fmt.Sprintf("%x %v", digest[:12], res.IDs); got != want {
-				t.Errorf("the bits are %s, pinned are %s", got, want)
-			}
-		})
+		model, format, _ := strings.Cut(name, "/")
+		mode, err := units.ParseWeightMode(format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := openModel(t, model)
+		for i, kernels := range units.CPUKernels() {
+			t.Run(name+"/"+kernels, func(t *testing.T) {
+				rec := stage.NewRecorder()
+				h, _ := localHead(t, m, localOptions{mode: mode, kernels: kernels, context: 128, cuts: everyLayer(m.Spec.Layers), trace: rec.Trace, chunk: []int{16, 64}[i%2]})
+				res, err := h.Generate(context.Background(), stage.GenerateOptions{Prompt: longPrompt(t, m, 70), MaxTokens: 6})
+				if err != nil {
+					t.Fatal(err)
+				}
+				digest := rec.Digest()
+				if got := fmt.Sprintf("%x %v", digest[:12], res.IDs); got != want {
+					t.Errorf("the bits are %s, pinned are %s", got, want)
+				}
+			})
+		}
 	}
 }

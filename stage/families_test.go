@@ -190,7 +190,7 @@ func familyIDs(m *inspect.Model, n int) []int {
 }
 
 // TestFamiliesExactness: for every family, beyond its window, ids and boundary hashes are the same for every cut point,
-// prefill chunking and number of threads, and in company.
+// prefill chunking, number of threads and kernel set of this processor, and in company.
 func TestFamiliesExactness(t *testing.T) {
 	const promptLen, answerLen = 70, 5
 	ctx := context.Background()
@@ -216,7 +216,7 @@ func TestFamiliesExactness(t *testing.T) {
 					t.Fatal(err)
 				}
 				if diff != nil {
-					t.Fatalf("stages %v, chunk %d: %v", ranges, o.chunk, diff)
+					t.Fatalf("stages %v, chunk %d, kernels %q: %v", ranges, o.chunk, o.kernels, diff)
 				}
 				if n := rec.Rows(); len(got.IDs) == 0 || n != len(ranges)*(promptLen+len(got.IDs)-1) {
 					t.Fatalf("stages %v: %d boundary rows of %d ids were compared", ranges, n, len(got.IDs))
@@ -231,6 +231,11 @@ func TestFamiliesExactness(t *testing.T) {
 			}
 			for end := range layers - 1 {
 				try(cutAt(layers, end), base)
+			}
+			for _, kernels := range units.CPUKernels() {
+				o := base
+				o.chunk, o.kernels = 33, kernels
+				try(cutAt(layers), o)
 			}
 			checkFamilyCompany(t, split, opts)
 		})

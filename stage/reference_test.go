@@ -29,7 +29,12 @@ func openModel(t testing.TB, dir string) *inspect.Model {
 
 func newDevice(t testing.TB, threads int) units.Device {
 	t.Helper()
-	dev, err := units.NewCPU(units.CPUOptions{Threads: threads})
+	return newDeviceWith(t, units.CPUOptions{Threads: threads})
+}
+
+func newDeviceWith(t testing.TB, o units.CPUOptions) units.Device {
+	t.Helper()
+	dev, err := units.NewCPU(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +46,7 @@ func newDevice(t testing.TB, threads int) units.Device {
 type localOptions struct {
 	mode      units.WeightMode
 	threads   int
+	kernels   string // "" for the fastest
 	context   int
 	sessions  int
 	chunk     int
@@ -58,7 +64,7 @@ func localHead(t testing.TB, m *inspect.Model, o localOptions) (*stage.Head, *st
 		o.threads = 2
 	}
 	all := plan.Range{First: 0, Last: m.Spec.Layers - 1}
-	w, err := stage.Load(context.Background(), m, newDevice(t, o.threads), stage.LoadOptions{Range: all, Readout: true, Mode: o.mode, Context: o.context})
+	w, err := stage.Load(context.Background(), m, newDeviceWith(t, units.CPUOptions{Threads: o.threads, Kernels: o.kernels}), stage.LoadOptions{Range: all, Readout: true, Mode: o.mode, Context: o.context})
 	if err != nil {
 		t.Fatal(err)
 	}
