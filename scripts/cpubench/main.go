@@ -1,6 +1,6 @@
 // Command cpubench measures what docs/BENCHMARKS.md says of the CPU, and, beside it in the same minutes, llama.cpp on the
-// same shape where its llama-bench and a GGUF file of random weights are given. It prints one line per figure: the median,
-// the smallest and the largest value over the rounds.
+// same shape where its llama-bench and a GGUF file of random weights are given. It prints one line per figure: the median
+// and all values over the rounds.
 //
 //	go run ./scripts/cpubench -dchain ./dchain -part decode,prefill -rounds 5 \
 //	    -peer llama-bench -peer-model qwen2.5-0.5b-q8_0.gguf
@@ -69,7 +69,7 @@ func (b *bench) run(names []string, rounds int) error {
 	}
 	for _, name := range b.order {
 		v := slices.Sorted(slices.Values(b.figures[name]))
-		fmt.Printf("%-44s %9.2f  (%.2f to %.2f, n %d)\n", name, v[len(v)/2], v[0], v[len(v)-1], len(v))
+		fmt.Printf("%-44s %9.2f  %.2f\n", name, v[len(v)/2], v)
 	}
 	return nil
 }
