@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -132,7 +133,7 @@ func (r *readout) forget(sequence int32) {
 }
 
 // rows computes a batch; when that fails, each row on its own, so that a sequence that cannot be computed does not take
-// the others down.
+// the others down. After a wrong result nothing of the batch can be trusted.
 func (r *readout) rows(batch []*readoutCall) []error {
 	errs := make([]error, len(batch))
 	if len(batch) == 1 {
@@ -144,9 +145,13 @@ func (r *readout) rows(batch []*readoutCall) []error {
 		hidden = append(hidden, c.hidden...)
 	}
 	out := make([]float32, len(batch)*r.vocab)
-	if r.logits(hidden, out) != nil {
+	if err := r.logits(hidden, out); err != nil {
+		var audit *units.AuditError
+		wrong := errors.As(err, &audit)
 		for i, c := range batch {
-			errs[i] = r.logits(c.hidden, c.out)
+			if errs[i] = err; !wrong {
+				errs[i] = r.logits(c.hidden, c.out)
+			}
 		}
 		return errs
 	}
