@@ -8,36 +8,47 @@ import (
 	"unicode"
 )
 
-// set is a class of characters while it is translated: items in the engine's syntax, and parts that are complements,
-// which the engine cannot hold within a class.
+// set is a class of characters while it is translated: items in the engine's syntax, and complements that belong to it,
+// too. Complements, \P{L} among them, are never written as items: in a class that has one, and in the union that the engine
+// makes of the first characters of alternatives, it does not look at the items that follow.
 type set struct {
 	items   strings.Builder
-	parts   []string
+	parts   []*set // each negated
 	negated bool
 }
 
 // text writes the set as an expression that matches one character.
 func (s *set) text() string {
-	if len(s.parts) == 0 {
-		if s.negated {
-			return "[^" + s.items.String() + "]"
+	items := s.items.String()
+	switch {
+	case len(s.parts) == 0 && s.negated:
+		return "[^" + items + "]"
+	case len(s.parts) == 0:
+		return "[" + items + "]"
+	case s.negated && len(s.parts) == 1 && len(s.parts[0].parts) == 0: // what the complement lacks, but for the items
+		if items != "" {
+			items = "-[" + items + "]"
 		}
-		return "[" + s.items.String() + "]"
+		return "[" + s.parts[0].items.String() + items + "]"
 	}
-	parts := s.parts
-	if s.items.Len() > 0 {
-		parts = append([]string{"[" + s.items.String() + "]"}, parts...)
+	var texts []string
+	if items != "" {
+		texts = append(texts, "["+items+"]")
 	}
+	for _, p := range s.parts {
+		texts = append(texts, p.text())
+	}
+	union := strings.Join(texts, "|")
 	if s.negated {
-		return "(?:(?!" + strings.Join(parts, "|") + ")" + anything + ")"
+		return "(?:(?!" + union + ")" + anything + ")"
 	}
-	return "(?:" + strings.Join(parts, "|") + ")"
+	return "(?:" + union + ")"
 }
 
 // add joins another set to this one.
 func (s *set) add(other *set) {
 	if other.negated {
-		s.parts = append(s.parts, other.text())
+		s.parts = append(s.parts, other)
 		return
 	}
 	s.items.WriteString(other.items.String())
@@ -165,25 +176,28 @@ func (t *translator) setEscape(fold bool) (*set, error) {
 	c := t.peek()
 	switch c {
 	case 's', 'S', 'd', 'D':
-		s.items.WriteString(`\` + string(c))
-	case 'w':
+		s.items.WriteString(`\` + string(unicode.ToLower(c)))
+		s.negated = unicode.IsUpper(c)
+	case 'w', 'W':
 		s.items.WriteString(wordClass)
-	case 'W':
-		s.items.WriteString(wordClass)
-		s.negated = true
+		s.negated = c == 'W'
 	case 'h', 'H':
 		s.items.WriteString("0-9a-fA-F")
 		s.negated = c == 'H'
 	case 'p', 'P':
 		t.at++
-		name, err := t.property(c)
+		name, err := t.property()
 		if err != nil {
 			return nil, err
 		}
-		if fold && !slices.Contains([]string{"N", "Nd", "P", "Z", "Zs"}, name[3:len(name)-1]) {
-			return nil, fmt.Errorf("%s where case is ignored is not supported", name)
+		s.negated = c == 'P'
+		if rest, ok := strings.CutPrefix(name, "^"); ok {
+			name, s.negated = rest, !s.negated
 		}
-		s.items.WriteString(name)
+		if fold && !slices.Contains([]string{"N", "Nd", "P", "Z", "Zs"}, name) {
+			return nil, fmt.Errorf(`\p{%s} where case is ignored is not supported`, name)
+		}
+		s.items.WriteString(`\p{` + name + "}")
 		return s, nil
 	default:
 		return nil, nil
@@ -192,22 +206,21 @@ func (t *translator) setEscape(fold bool) (*set, error) {
 	return s, nil
 }
 
-// property translates what follows \p or \P: a general category by its short name, or a script.
-func (t *translator) property(c rune) (string, error) {
+// property reads what follows \p or \P: a general category by its short name, or a script, after a ^ that stands for the
+// complement.
+func (t *translator) property() (string, error) {
 	start := t.at
 	end := slices.Index(t.in[t.at:], '}')
 	if !t.take("{") || end < 0 {
-		return "", unsupported(`\` + string(c) + " without braces")
+		return "", unsupported(`\` + string(t.in[start-1]) + " without braces")
 	}
-	if t.take("^") {
-		c = map[rune]rune{'p': 'P', 'P': 'p'}[c]
-	}
-	name := string(t.in[t.at : start+end])
+	text := string(t.in[t.at : start+end])
 	t.at = start + end + 1
+	name := strings.TrimPrefix(text, "^")
 	_, category := unicode.Categories[name]
 	_, script := unicode.Scripts[name]
 	if !script && (!category || len(name) > 2) {
 		return "", fmt.Errorf("property %q is not supported, only general categories such as Lu and scripts such as Han", name)
 	}
-	return `\` + string(c) + "{" + name + "}", nil
+	return text, nil
 }
