@@ -10,29 +10,45 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"dchain/launch"
 )
 
 // app is what every subcommand needs from the process.
 type app struct {
 	builtin fs.FS // the embedded model
+	args    []string
 	in      io.Reader
 	ui      *ui
 }
 
+// oneSignal is the time within which signals are one: a terminal interrupts a supervisor (package launch) and its child,
+// to which the supervisor passes the interrupt on.
+const oneSignal = 200 * time.Millisecond
+
 // Main runs the command line and returns the exit code. builtin is the folder of the embedded model.
 func Main(builtin fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	launch.Began()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	a := &app{builtin: builtin, in: stdin, ui: newUI(stdout, stderr)}
+	context.AfterFunc(ctx, func() { // a second signal ends the process at once
+		time.Sleep(oneSignal)
+		stop()
+	})
+	a := &app{builtin: builtin, args: args, in: stdin, ui: newUI(stdout, stderr)}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	var worker workerExit
+	if errors.As(err, &worker) {
+		return int(worker)
+	}
 	if err != nil {
 		a.ui.fail(err)
 	}
@@ -56,6 +72,7 @@ MODEL is org/name[@revision] on the hub, a folder in hub layout, builtin (the de
 		DisableAutoGenTag: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              cobra.ArbitraryArgs,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.delegate(c, launch.Worker) },
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.Help()

@@ -115,9 +115,19 @@ type child struct {
 	last string // last line of standard error
 }
 
+// ownProgram is the path of the program that this process runs. On Linux that is a link to the file itself, which may have
+// no name: it lies in memory, or another version has taken its place.
+func ownProgram() (string, error) {
+	const self = "/proc/self/exe"
+	if _, err := os.Stat(self); err == nil {
+		return self, nil
+	}
+	return os.Executable()
+}
+
 func startChild(name string, args []string) (*child, error) {
 	fail := func(err error) (*child, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	exe, err := os.Executable()
+	exe, err := ownProgram()
 	if err != nil {
 		return fail(err)
 	}

@@ -1,0 +1,6 @@
+//go:build !carryworker
+
+package launch
+
+// Worker is empty: this program carries none.
+const Worker = ""
