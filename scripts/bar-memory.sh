@@ -9,7 +9,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 weights=$((24 * (2 * 896 * 896 + 2 * 128 * 896 + 3 * 896 * 4864) + 24 * 4 * (2 * 896 + 2 * 128 + 2 * 4864 + 896)))
 ssh-keygen -q -t ed25519 -N '' -f "$dir/head"
-"$DCHAIN" serve-stage --model synthetic:qwen2.5-0.5b --layers 0-23 --listen 127.0.0.1:0 \
+"$DCHAIN" serve-stage --model synthetic:qwen2.5-0.5b --layers 0-23 --listen 127.0.0.1:0 --backend cpu \
   --identity "$dir/stage" --authorized-keys "$dir/head.pub" >"$dir/out" 2>"$dir/err" &
 pid=$!
 for _ in $(seq 600); do

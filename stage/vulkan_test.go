@@ -1,0 +1,92 @@
+package stage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"dchain/inspect"
+	"dchain/plan"
+	"dchain/stage"
+	"dchain/units"
+	"dchain/units/vk"
+)
+
+// vulkanDevice is the first Vulkan device; without one the test is skipped, but not in CI.
+func vulkanDevice(t *testing.T, tier units.VulkanTier) units.Device {
+	t.Helper()
+	dev, err := units.NewVulkan(units.VulkanOptions{Tier: tier, Threads: 2, CacheDir: "-"})
+	if errors.Is(err, vk.ErrUnavailable) && (!vk.Built || os.Getenv("CI") != "true") {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}
+
+// observedHead is a whole model on a device, every layer of which is a segment that is recorded.
+func observedHead(t *testing.T, m *inspect.Model, dev units.Device, mode units.WeightMode, positions int) (stage.Run, func()) {
+	t.Helper()
+	layers := m.Spec.Layers
+	w, err := stage.Load(context.Background(), m, dev, stage.LoadOptions{Range: plan.Range{First: 0, Last: layers - 1}, Readout: true, Mode: mode, Context: positions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := stage.NewRecorder()
+	e, err := stage.NewEngine(w, stage.EngineOptions{Context: positions, Sessions: 1, Cuts: everyLayer(layers), Trace: rec.Trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := stage.NewHead(w, stage.HeadOptions{Stages: []stage.Stage{e}, Chunk: 48})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stage.Run{Head: h, Recorder: rec}, func() {
+		e.Close()
+		w.Close()
+	}
+}
+
+// TestFamiliesOnVulkan: for every family, beyond its window, and the built-in models, a Vulkan device gives the ids and the
+// hashes of every layer's output that the processor gives, in a prefill of two chunks and in single steps.
+func TestFamiliesOnVulkan(t *testing.T) {
+	const promptLen, answerLen = 70, 4
+	if testing.Short() {
+		t.Skip("a software renderer takes minutes")
+	}
+	models := slices.Clone(talesModels)
+	for _, name := range familyModels(t) {
+		models = append(models, "families/"+name)
+	}
+	for tier, mode := range map[units.VulkanTier]units.WeightMode{units.VulkanDP4A: units.Int8, units.VulkanLUT: units.Int8x2} {
+		dev := vulkanDevice(t, tier)
+		for _, name := range models {
+			t.Run(fmt.Sprintf("%s/%v/%s", tier, mode, name), func(t *testing.T) {
+				m := openModel(t, name)
+				cpu, endCPU := observedHead(t, m, newDevice(t, 2), mode, promptLen+answerLen)
+				defer endCPU()
+				gpu, endGPU := observedHead(t, m, dev, mode, promptLen+answerLen)
+				defer endGPU()
+				diff, got, err := stage.Compare(context.Background(), gpu, cpu, stage.GenerateOptions{Prompt: familyIDs(m, promptLen), MaxTokens: answerLen})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff != nil {
+					t.Fatal(diff)
+				}
+				if n := gpu.Recorder.Rows(); len(got.IDs) == 0 || n != m.Spec.Layers*(promptLen+len(got.IDs)-1) {
+					t.Fatalf("%d boundary rows of %d ids were compared", n, len(got.IDs))
+				}
+			})
+		}
+	}
+}
