@@ -102,6 +102,14 @@ func blockPairs(kern *kernels, n int) int {
 	return max(1, n)
 }
 
+// batchSteps is a batch whose rows fill as many block tiles as are multiplied at a time; none without a matrix unit.
+func (d *cpuDevice) batchSteps() []int {
+	if d.kern.block == nil {
+		return nil
+	}
+	return []int{blockSums * blockTile / 2}
+}
+
 // panelSteps is the work of one panel, in the units of chunkCost.
 func panelSteps(x *limbBuffer, tiles []tile) int {
 	steps := 8 * len(tiles) // reading a panel costs about as much as this many limb rows

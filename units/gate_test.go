@@ -57,6 +57,21 @@ func TestGateCatchesFaults(t *testing.T) {
 			t.Errorf("%s: the gate says %v", name, err)
 		}
 	}
+	// Batches that fill several block tiles.
+	if best := kernelSets()[0]; best.block != nil {
+		k := *best
+		k.block = func(dst []unitSums, init []int32, w []uint8, panels int, a []int8, rows, groups int) {
+			best.block(dst, init, w, panels, a, rows, groups)
+			if len(dst) == blockSums {
+				dst[blockSums-1][panels-1][panelRows+3] ^= 1 << 14
+			}
+		}
+		_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Linears: []LinearShape{{N: 40, K: 100}}})
+		var ge *GateError
+		if !errors.As(err, &ge) || ge.Op != OpLinear {
+			t.Errorf("several block tiles: the gate says %v", err)
+		}
+	}
 	// Attention alone where heads that share keys fill block tiles.
 	if best := kernelSets()[0]; best.pairs != nil {
 		k := *best
