@@ -18,9 +18,9 @@ var tokenizerKinds = []struct {
 	refused     []string
 }{
 	{"normalizer", "normalisers",
-		[][2]string{{"NFC"}, {"NFD"}, {"NFKC"}, {"NFKD"}, {"Prepend", `"prepend":"x"`},
+		[][2]string{{"NFC"}, {"NFD"}, {"NFKC"}, {"NFKD"}, {"Lowercase"}, {"Prepend", `"prepend":"x"`},
 			{"Replace", `"pattern":{"Regex":"a"},"content":"b"`}, {"Sequence", `"normalizers":[]`}},
-		[]string{"BertNormalizer", "Lowercase", "Strip", "StripAccents", "Nmt", "Precompiled", "ByteLevel"}},
+		[]string{"BertNormalizer", "Strip", "StripAccents", "Nmt", "Precompiled", "ByteLevel"}},
 	{"pre_tokenizer", "pre-tokenizers",
 		[][2]string{{"ByteLevel"}, {"Split", `"pattern":{"Regex":"a"},"behavior":"Isolated"`}, {"Digits"}, {"Punctuation"},
 			{"Metaspace", `"replacement":"▁"`}, {"Sequence", `"pretokenizers":[]`}},

@@ -73,6 +73,8 @@ func compileNormalizer(v json.RawMessage, depth int) ([]normalizer, error) {
 		return []normalizer{func(s string) string { return normalizeForm(norm.NFKC, s) }}, nil
 	case "NFKD":
 		return []normalizer{func(s string) string { return normalizeForm(norm.NFKD, s) }}, nil
+	case "Lowercase":
+		return []normalizer{lowercase}, nil
 	case "Prepend":
 		return []normalizer{func(s string) string {
 			if s == "" {

@@ -430,7 +430,7 @@ func TestLoadTokenizerErrors(t *testing.T) {
 		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated"}`), `"&&" is not supported`},
 		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Split","pattern":{"String":"a"},"behavior":"Odd"}`), `behavior "Odd"`},
 		{with(`"pre_tokenizer": null`, `"pre_tokenizer": {"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Metaspace","replacement":"▁"}]}`), "Metaspace: after ByteLevel"},
-		{with(`"type": "Prepend"`, `"type": "Lowercase"`), `normalizer: type "Lowercase" is not supported`},
+		{with(`"type": "Prepend"`, `"type": "StripAccents"`), `normalizer: type "StripAccents" is not supported`},
 		{with(`"type": "TemplateProcessing"`, `"type": "BertProcessing"`), `post_processor: type "BertProcessing"`},
 		{with(`"special_tokens": {"<s>"`, `"special_tokens": {"<t>"`), `special token "<s>" has no ids`},
 		{with(`"type": "Fuse"`, `"type": "CTC"`), "decoder: CTC: this type is not supported"},

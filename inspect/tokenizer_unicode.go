@@ -198,3 +198,16 @@ func isWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic,
 		unicode.Join_Control)
 }
+
+// lowercase maps each character by itself, a capital sigma at the end of a word too. The capital i with a dot is the only
+// one whose small form is two characters.
+func lowercase(s string) string {
+	return strings.ReplaceAll(strings.Map(func(r rune) rune {
+		if r == dottedI {
+			return r
+		}
+		return unicode.ToLower(r)
+	}, s), string(dottedI), "i\u0307")
+}
+
+const dottedI = '\u0130'

@@ -70,3 +70,14 @@ func TestNormalizeLongRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestLowercase: character by character, as Rust's char::to_lowercase has it.
+func TestLowercase(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "Hello, WORLD 1": "hello, world 1", "ÀÉ\u0130x": "àéi\u0307x", "ΟΔΟΣ": "οδοσ", "ǅ K ẞ": "ǆ k ß", "İİ": "i\u0307i\u0307",
+	} {
+		if got := lowercase(in); got != want {
+			t.Errorf("lowercase(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
