@@ -6,6 +6,7 @@
 // attend_values.comp by matrix products (matrix.glsl), for many queries: four subgroups take 16 channels each, for all
 // queries of the tile.
 
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 
 layout(local_size_x_id = 0) in;
@@ -48,16 +49,40 @@ shared uint mostLimbs;
 
 uvec2 total[TILES * MINE];
 
-// fill stages the weights of a block and its values from channel on.
-void fill(Tile t, uint from, uint to, uint block, uint channel) {
-    for (uint i = gl_LocalInvocationID.x; i < QUERIES * VECTORS; i += THREADS) {
+const uint WEIGHT_LOADS = (QUERIES * VECTORS + THREADS - 1u) / THREADS;
+const uint VALUE_LOADS = 512u / THREADS;
+uvec4 loadedWeights[WEIGHT_LOADS], loadedValues[VALUE_LOADS];
+
+// fetch loads the weights of a block and its values from channel on.
+void fetch(Tile t, uint from, uint to, uint block, uint channel) {
+    [[unroll]] for (uint n = 0u; n < WEIGHT_LOADS; n++) {
+        uint i = gl_LocalInvocationID.x + n * THREADS;
         uint q = i / VECTORS;
-        uint k = i % VECTORS;
         uint row = t.row + q / TILE_HEADS;
         uvec4 v = uvec4(0u);
         if (q < TILE && inRun(t, q, from, to) && block >= firstBlock(positionOf(row)) && block * BLOCK <= uint(positionOf(row))) {
             uint word = rowHead(row, t.head + q % TILE_HEADS) * stride + (block - firstBlock(positionOf(row))) * BLOCK;
-            v = weights[word / 4u + k];
+            v = weights[word / 4u + i % VECTORS];
+        }
+        loadedWeights[n] = v;
+    }
+    uint at = cacheBlock(slotOf(from), t.kvHead, block) + 2u * LIMB_VECTORS;
+    [[unroll]] for (uint n = 0u; n < VALUE_LOADS; n++) {
+        uint i = gl_LocalInvocationID.x + n * THREADS;
+        uint c = i % 64u;
+        loadedValues[n] = channel + c < HDP ? cache[at + i / 256u * LIMB_VECTORS + i / 64u % 4u * HDP + channel + c] : uvec4(0u);
+    }
+}
+
+// fill stages what was loaded.
+void fill() {
+    [[unroll]] for (uint n = 0u; n < WEIGHT_LOADS; n++) {
+        uint i = gl_LocalInvocationID.x + n * THREADS;
+        uint q = i / VECTORS;
+        uint k = i % VECTORS;
+        uvec4 v = loadedWeights[n];
+        if (q >= QUERIES) {
+            break;
         }
         if (k < 12u) {
             stage[(k / 4u * QUERIES + q) * PITCH + k % 4u] = v;
@@ -66,13 +91,9 @@ void fill(Tile t, uint from, uint to, uint block, uint channel) {
             atomicMax(mostLimbs, min(v.x, 3u));
         }
     }
-    uint at = cacheBlock(slotOf(from), t.kvHead, block) + 2u * LIMB_VECTORS;
-    for (uint i = gl_LocalInvocationID.x; i < 2u * 4u * 64u; i += THREADS) {
-        uint c = i % 64u;
-        uint g = i / 64u % 4u;
-        uint limb = i / 256u;
-        uvec4 v = channel + c < HDP ? cache[at + limb * LIMB_VECTORS + g * HDP + channel + c] : uvec4(0u);
-        stage[VALUES + (limb * 64u + c) * PITCH + g] = v;
+    [[unroll]] for (uint n = 0u; n < VALUE_LOADS; n++) {
+        uint i = gl_LocalInvocationID.x + n * THREADS;
+        stage[VALUES + (i / 256u * 64u + i % 64u) * PITCH + i / 64u % 4u] = loadedValues[n];
     }
 }
 
@@ -120,14 +141,22 @@ void run(Tile t, uint from, uint to, uint channel) {
     uint base = firstBlock(positionOf(from));
     uint count = uint(positionOf(to - 1u)) / BLOCK + 1u - base;
     uint share = (stride / BLOCK + TILE_ROWS / BLOCK + splits) / splits; // of all that a run can have
-    for (uint b = base + gl_WorkGroupID.x * share; b < base + min(count, (gl_WorkGroupID.x + 1u) * share); b++) {
+    uint b = base + gl_WorkGroupID.x * share;
+    uint last = base + min(count, (gl_WorkGroupID.x + 1u) * share);
+    if (b < last) {
+        fetch(t, from, to, b, channel);
+    }
+    for (; b < last; b++) {
         barrier();
         if (tid == 0u) {
             mostLimbs = 0u;
         }
         barrier();
-        fill(t, from, to, b, channel);
+        fill();
         barrier();
+        if (b + 1u < last) {
+            fetch(t, from, to, b + 1u, channel); // on its way while this block is computed
+        }
         addBlock();
     }
     for (uint i = 0u; i < TILES * MINE; i++) {

@@ -7,11 +7,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint KIND = 0u;
 layout(constant_id = 2) const bool GATED = false; // activations: times b
 
-// 0 to 3 are the activations in the order of units.ActKind.
-const uint SILU = 0u;
-const uint GELU_TANH = 1u;
-const uint GELU = 2u;
-const uint RELU = 3u;
+// After those of activation.glsl.
 const uint ADD = 4u;     // a + b
 const uint SCALE = 5u;   // a * factor
 const uint SOFTCAP = 6u; // softcap(a, factor)
@@ -19,6 +15,7 @@ const uint SOFTCAP = 6u; // softcap(a, factor)
 #define TABLES 3
 #define STATUS 4
 #include "numerics.glsl"
+#include "activation.glsl"
 #include "status.glsl"
 
 layout(std430, set = 0, binding = 0) readonly buffer A { float a[]; };
@@ -32,18 +29,6 @@ layout(push_constant) uniform Push {
     float factor;
     float inverse; // softcap: 1 / factor
 };
-
-float activation(float x) {
-    switch (KIND) {
-    case SILU:
-        return silu(x);
-    case GELU_TANH:
-        return geluTanh(x);
-    case GELU:
-        return gelu(x);
-    }
-    return x < 0.0 ? 0.0 : flushed(x); // a NaN stays one
-}
 
 void main() {
     uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
@@ -61,7 +46,7 @@ void main() {
             }
             y = softcapOf(x, factor, inverse);
         } else {
-            y = activation(x);
+            y = activation(KIND, x);
             if (GATED) {
                 y = y * b[i];
             }

@@ -6,3 +6,14 @@ uint limbPlane(uint plane, uint rows, uint words) { return plane * rows * words;
 
 // limbInfo is where the exponent of a row lies, in words; the wide flag follows.
 uint limbInfo(uint row, uint rows, uint words) { return 3u * rows * words + 2u * row; }
+
+#ifdef KEEP_LIMBS // in the buffer limbs, for quantize.glsl
+// keep stores a word of a plane.
+void keep(uint row, uint plane, uint word, uint v) { limbs[limbPlane(plane, rows, words) + row * words + word] = v; }
+
+void keepInfo(uint row, int exponent, bool wide) {
+    uint at = limbInfo(row, rows, words);
+    limbs[at] = uint(exponent);
+    limbs[at + 1u] = wide ? 1u : 0u;
+}
+#endif

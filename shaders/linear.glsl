@@ -37,31 +37,15 @@ uint limbRow(uint plane, uint row) { return (plane * rows + row) * KV; }
 int exponentOfRow(uint row) { return info[12u * rows * KV + 2u * row]; }
 bool wideRow(uint row) { return info[12u * rows * KV + 2u * row + 1u] != 0; }
 
-// joined is T of section 4 for one weight limb; u are the unit sums by limb of the row.
-float joined(ivec3 u, bool wide) {
-    precise float t = float(u.x) * 256.0 + float(u.y);
-    precise float t3 = t * 256.0 + float(u.z);
-    return wide ? t3 : t;
-}
+#include "linear_sums.glsl"
 
 // scaled is output n (counted from first) for a row of the input, from the joined sums of all limbs.
 float scaled(uint row, uint n, float t) {
     uint column = first + n;
-    precise float v = (t * pow2(exponentOfRow(row))) * scales[column];
-    if (HAS_BIAS) {
-        v = v + bias[column];
-    }
-    return flushed(v);
+    return scaledSum(t, exponentOfRow(row), scales[column], HAS_BIAS, HAS_BIAS ? bias[column] : 0.0);
 }
 
 // combined is scaled of unit sums; u2 are those of the second weight limb.
-float combined(uint row, uint n, ivec3 u, ivec3 u2) {
-    bool wide = wideRow(row);
-    precise float t = joined(u, wide);
-    if (WEIGHT_LIMBS == 2u) {
-        t = t * 256.0 + joined(u2, wide);
-    }
-    return scaled(row, n, t);
-}
+float combined(uint row, uint n, ivec3 u, ivec3 u2) { return scaled(row, n, joinedAll(u, u2, wideRow(row))); }
 
 void store(uint row, uint n, ivec3 u, ivec3 u2) { y[row * N + first + n] = combined(row, n, u, u2); }

@@ -3,7 +3,7 @@
 //cooperative
 
 // Linear for many rows on cooperative matrices: products of MM x KK by KK x NN int8, summed in int32. A subgroup computes
-// TILES_M x TILES_N of them, a workgroup WARPS_M x WARPS_N of those; 64 inputs at a time go through two buffers in shared
+// TILES_M x TILES_N of them, a workgroup WARPS_M x WARPS_N of those; 16 * STEP inputs at a time go through two buffers in shared
 // memory, one being filled while the other is used. Workgroup (outputs, rows).
 //
 // The sums of a limb of the rows leave the matrices by way of shared memory, since which invocation holds which element
@@ -26,12 +26,12 @@ layout(constant_id = 7) const uint WARPS_N = 2u;
 layout(constant_id = 8) const uint TILES_M = 2u;
 layout(constant_id = 9) const uint TILES_N = 4u;
 layout(constant_id = 10) const uint THREADS = 128u; // local_size_x again
+layout(constant_id = 11) const uint STEP = 4u;      // vectors of 16 inputs at a time
 
 const uint WARP_M = MM * TILES_M;
 const uint WARP_N = NN * TILES_N;
 const uint TILE_M = WARP_M * WARPS_M;
 const uint TILE_N = WARP_N * WARPS_N;
-const uint STEP = 4u;         // vectors of 16 inputs
 const uint PITCH = STEP + 1u; // keeps neighbours in other banks
 const uint STAGED = 2u * TILE_M + TILE_N; // rows of a buffer: two planes of limbs, then weights
 const uint BUFFER = STAGED * PITCH;
@@ -56,7 +56,9 @@ void fetch(uint k, uint plane, uint b) {
         uint v = gl_LocalInvocationID.x + i * THREADS;
         uint r = v / STEP;
         uint at = k + v % STEP;
-        if (r < 2u * TILE_M) {
+        if (at >= KV) {
+            loaded[i] = uvec4(0u);
+        } else if (r < 2u * TILE_M) {
             uint row = min(m0 + r % TILE_M, rows - 1u);
             loaded[i] = limbs[limbRow(min(plane + r / TILE_M, 2u), row) + at];
         } else {

@@ -8,7 +8,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint PER = 1u; // PER * workgroup size >= words of a group
 layout(constant_id = 2) const bool LAYER_NORM = false;
-layout(constant_id = 3) const bool HAS_BIAS = false;
+layout(constant_id = 3) const bool NORM_BIAS = false;
 layout(constant_id = 4) const bool ADD = false;
 layout(constant_id = 5) const bool WRITE_SUM = false; // of ADD
 layout(constant_id = 6) const bool QUANTIZE = false;
@@ -21,7 +21,6 @@ layout(constant_id = 6) const bool QUANTIZE = false;
 #include "reduce64.glsl"
 #include "status.glsl"
 #include "dot.glsl"
-#include "limbs.glsl"
 
 layout(std430, set = 0, binding = 0) readonly buffer In { float x[]; };
 layout(std430, set = 0, binding = 1) writeonly buffer Out { float y[]; };
@@ -43,22 +42,10 @@ layout(push_constant) uniform Push {
 
 vec4 v[PER];
 
+#define KEEP_LIMBS
+#include "limbs.glsl"
 #include "quantize.glsl"
-
-// column is the index within the group of value j of word i.
-uint column(uint i, uint j) { return 4u * wordIndex(i) + j; }
-
-uint largest() {
-    uint top = 0u;
-    for (uint i = 0u; i < PER; i++) {
-        for (uint j = 0u; j < 4u; j++) {
-            top = max(top, absBits(v[i][j])); // 0 beyond K
-        }
-    }
-    return workgroupMax(top);
-}
-
-int normExponent(uint top) { return top == 0u ? 0 : max(exponentOf(top), -60); }
+#include "norm.glsl"
 
 void main() {
     uint row = gl_WorkGroupID.y;
@@ -76,58 +63,13 @@ void main() {
             }
         }
     }
-    uint top = largest();
-    bool finite = top < INF_BITS;
-
-    if (LAYER_NORM) {
-        int e = normExponent(top);
-        float scale = pow2(20 - e);
-        int total = 0; // |g| <= 2^21, so up to 1,023 of them fit
-        for (uint i = 0u; i < PER; i++) {
-            for (uint j = 0u; j < 4u; j++) {
-                total += scaledTo(v[i][j], scale);
-            }
-        }
-        precise float mu = (toFloat(workgroupAdd64(widened(total))) * pow2(e - 20)) * invK;
-        for (uint i = 0u; i < PER; i++) {
-            for (uint j = 0u; j < 4u; j++) {
-                precise float d = v[i][j] - mu;
-                v[i][j] = column(i, j) < K ? flushed(d) : 0.0;
-            }
-        }
-        top = largest();
-        finite = finite && top < INF_BITS;
-    }
-
-    int e = normExponent(top);
-    float scale = pow2(20 - e);
-    uvec2 squares = uvec2(0u);
-    for (uint i = 0u; i < PER; i++) {
-        for (uint j = 0u; j < 4u; j++) {
-            squares = add64(squares, square64(scaledTo(v[i][j], scale)));
-        }
-    }
-    float p = pow2(e - 20);
-    precise float ms = ((toFloat(workgroupAdd64(squares)) * p) * p) * invK;
-    precise float d = ms + eps;
-    if (!finite || floatBitsToUint(d) >= INF_BITS) {
-        if (gl_LocalInvocationID.x == 0u) {
-            fail(normOp, row);
-        }
+    if (!normalize(row)) {
         return;
     }
-    float r = rsqrtOf(d);
     for (uint i = 0u; i < PER; i++) {
         for (uint j = 0u; j < 4u; j++) {
-            uint k = column(i, j);
-            if (k < K) {
-                precise float n = v[i][j] * r;
-                precise float n2 = flushed(n) * weight[k];
-                if (HAS_BIAS) {
-                    n2 = n2 + bias[k];
-                }
-                v[i][j] = flushed(n2);
-                y[base + k] = v[i][j];
+            if (column(i, j) < K) {
+                y[base + column(i, j)] = v[i][j];
             }
         }
     }

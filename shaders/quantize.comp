@@ -12,7 +12,6 @@ layout(constant_id = 1) const uint PER = 1u; // PER * workgroup size >= words
 #include "reduce.glsl"
 #include "status.glsl"
 #include "dot.glsl"
-#include "limbs.glsl"
 
 layout(std430, set = 0, binding = 0) readonly buffer In { float x[]; };
 layout(std430, set = 0, binding = 1) writeonly buffer Limbs { uint limbs[]; };
@@ -26,6 +25,8 @@ layout(push_constant) uniform Push {
 
 vec4 v[PER];
 
+#define KEEP_LIMBS
+#include "limbs.glsl"
 #include "quantize.glsl"
 
 void main() {

@@ -1,5 +1,5 @@
 // Quantising the row that a workgroup holds in v: word wordIndex(i) of four values in v[i], zero beyond K. It uses what
-// quantize.comp declares.
+// quantize.comp declares, and its functions keep and keepInfo for the result.
 
 uint wordIndex(uint i) { return i * gl_WorkGroupSize.x + gl_LocalInvocationID.x; }
 
@@ -7,7 +7,8 @@ ivec4 scaledWord(uint i, float factor) {
     return ivec4(scaledTo(v[i].x, factor), scaledTo(v[i].y, factor), scaledTo(v[i].z, factor), scaledTo(v[i].w, factor));
 }
 
-void quantizeRow(uint row) {
+// quantizeRow reports a row that is not finite, and then says no.
+bool quantizeRow(uint row) {
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
         top = max(top, max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
@@ -17,7 +18,7 @@ void quantizeRow(uint row) {
         if (gl_LocalInvocationID.x == 0u) {
             fail(op, row);
         }
-        return;
+        return false;
     }
     int e = rowExponent(top);
     float factor = pow2(-e);
@@ -30,9 +31,8 @@ void quantizeRow(uint row) {
         sum += a.x + a.y + a.z + a.w;
         if (wordIndex(i) < words) {
             ivec4 hi = (q + 128) >> 8;
-            uint at = row * words + wordIndex(i);
-            limbs[at] = packed(hi);
-            limbs[limbPlane(1u, rows, words) + at] = packed(q - (hi << 8));
+            keep(row, 0u, wordIndex(i), packed(hi));
+            keep(row, 1u, wordIndex(i), packed(q - (hi << 8)));
         }
     }
     largest = workgroupMax(largest);
@@ -47,16 +47,14 @@ void quantizeRow(uint row) {
                 ivec4 h2 = (q + 32896) >> 16;
                 ivec4 r = q - (h2 << 16);
                 ivec4 h1 = (r + 128) >> 8;
-                uint at = row * words + wordIndex(i);
-                limbs[at] = packed(h2);
-                limbs[limbPlane(1u, rows, words) + at] = packed(h1);
-                limbs[limbPlane(2u, rows, words) + at] = packed(r - (h1 << 8));
+                keep(row, 0u, wordIndex(i), packed(h2));
+                keep(row, 1u, wordIndex(i), packed(h1));
+                keep(row, 2u, wordIndex(i), packed(r - (h1 << 8)));
             }
         }
     }
     if (gl_LocalInvocationID.x == 0u) {
-        uint at = limbInfo(row, rows, words);
-        limbs[at] = uint(e);
-        limbs[at + 1u] = wide ? 1u : 0u;
+        keepInfo(row, e, wide);
     }
+    return true;
 }

@@ -15,9 +15,11 @@ uint workgroupMax(uint v) {
         subgroupPartial[gl_SubgroupID].x = v;
     }
     barrier();
-    for (uint i = 0u; i < gl_NumSubgroups; i++) {
+    v = 0u;
+    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
         v = max(v, subgroupPartial[i].x);
     }
+    v = subgroupMax(v);
     barrier();
     return v;
 }
@@ -33,9 +35,10 @@ uvec4 workgroupAdd(uvec4 v) {
     }
     barrier();
     v = uvec4(0u);
-    for (uint i = 0u; i < gl_NumSubgroups; i++) {
+    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
         v += subgroupPartial[i];
     }
+    v = subgroupAdd(v);
     barrier();
     return v;
 }

@@ -153,6 +153,14 @@ func (d *vulkanDevice) units() string {
 
 func (d *vulkanDevice) Name() string { return fmt.Sprintf("vulkan (%s, %s)", d.info.Name, d.tier) }
 
+// BatchRows is the number of rows of a step beyond which more bring little.
+func (d *vulkanDevice) BatchRows() int {
+	if d.plain {
+		return 128
+	}
+	return 1024
+}
+
 func (d *vulkanDevice) Close() error {
 	if d.closed.Swap(true) {
 		return errors.New("closing a Vulkan device: closed already")

@@ -98,42 +98,59 @@ func (a *vulkanAuditor) snapshot(ops []Op) error {
 	return nil
 }
 
-// verify recomputes the operations and compares what the last of them wrote, and what the cache holds.
+// verify recomputes the operations and compares what the last of them wrote, and the limbs and what the cache holds on the way.
 func (a *vulkanAuditor) verify(ops []Op) error {
 	s := a.st
+	panel := a.rng.Float64() // where the panel of matrices lies: linear operations and what follows them
+	first, end := 0, 0
 	for i := range ops {
-		op, last := &ops[i], i == len(ops)-1
-		n := 0
-		if op.Kind != OpStoreKV {
-			n = len(s.f32[op.Dst])
+		op := &ops[i]
+		last := i == len(ops)-1
+		if end == 0 && op.Kind != OpStoreKV {
+			end = len(s.f32[op.Dst])
 		}
+		var err error
 		switch op.Kind {
 		case OpNorm:
 			s.normRow(op, 0)
 		case OpQuantize:
 			s.limbs[op.Dst].quantise(0, s.f32[op.A])
-			if last {
-				return a.compareLimbs(op)
+			if err = a.compareLimbs(op); err != nil || last {
+				return err
 			}
+			end = 0
+			continue
 		case OpLinear:
-			return a.linear(op)
-		case OpRope:
-			s.ropeRow(op, 0)
-		case OpStoreKV:
-			if err := a.stored(op); err != nil {
+			panels := ceilDiv(len(s.f32[op.Dst]), panelRows)
+			first = int(panel*float64(panels)) * panelRows
+			end = min(first+panelRows, len(s.f32[op.Dst]))
+			if err := a.linear(op, first, s.f32[op.Dst][first:end]); err != nil {
+				return err
+			}
+			if !last && ops[i+1].Kind == OpLinear && i+2 < len(ops) && ops[i+2].Kind == OpAct || !last && ops[i+1].Kind == OpAct {
+				continue // the activation alone is kept
+			}
+			if err := a.compareWith(op, first, s.f32[op.Dst][first:end]); err != nil {
 				return err
 			}
 			if last {
 				return nil
 			}
+			continue
+		case OpRope:
+			s.ropeRow(op, 0)
+		case OpStoreKV:
+			if err := a.stored(op); err != nil || last {
+				return err
+			}
 		case OpAttend:
 			return a.attend(op)
 		case OpAct:
-			s.act(op, 0, n)
+			s.act(op, first, end)
 		case OpAdd:
-			s.add(op, 0, n)
+			s.add(op, first, end)
 		case OpScale:
-			s.scale(op, 0, n)
+			s.scale(op, first, end)
 		case OpSoftcap:
 			s.softcapRow(op, 0)
 		case OpRoute:
@@ -143,12 +160,16 @@ func (a *vulkanAuditor) verify(ops []Op) error {
 		}
 	}
 	op := &ops[len(ops)-1]
-	want := s.f32[op.Dst]
+	return a.compareWith(op, first, s.f32[op.Dst][first:end])
+}
+
+// compareWith holds what the device has in op's output, from a column on, against the reference.
+func (a *vulkanAuditor) compareWith(op *Op, column int, want []float32) error {
 	got := make([]float32, len(want))
-	if err := a.floats(got, op.Dst, 0); err != nil {
+	if err := a.floats(got, op.Dst, column); err != nil {
 		return err
 	}
-	return a.compare(op, 0, got, want)
+	return a.compare(op, column, got, want)
 }
 
 // compare holds values of the row, from a column on, against the reference.
@@ -215,15 +236,14 @@ func (a *vulkanAuditor) compareLimbs(op *Op) error {
 	return nil
 }
 
-// linear recomputes one panel of outputs from the weights on the device.
-func (a *vulkanAuditor) linear(op *Op) error {
+// linear computes the panel of outputs from first on, from the weights on the device.
+func (a *vulkanAuditor) linear(op *Op, first int, out []float32) error {
 	l := op.Linear.(*vulkanLinear)
 	x, err := a.limbs(op.A)
 	if err != nil {
 		return err
 	}
-	first := a.rng.IntN(ceilDiv(l.n, panelRows)) * panelRows
-	count := min(panelRows, l.n-first)
+	count := len(out)
 	part := &l.parts[first/l.perPart]
 	var u [2][3 * panelRows]int32
 	for b := range l.mode.Limbs() {
@@ -245,12 +265,8 @@ func (a *vulkanAuditor) linear(op *Op) error {
 	if bias != nil {
 		bias = bias[first : first+count]
 	}
-	want, got := make([]float32, count), make([]float32, count)
-	genericKernels.combine(want, count, u[0][:], u2, []quantised{{exp: x.exp, limbs: x.limbs}}, l.scales[first:first+count], bias)
-	if err := a.floats(got, op.Dst, first); err != nil {
-		return err
-	}
-	return a.compare(op, first, got, want)
+	genericKernels.combine(out, count, u[0][:], u2, []quantised{{exp: x.exp, limbs: x.limbs}}, l.scales[first:first+count], bias)
+	return nil
 }
 
 // dotInt8 is a unit sum: x times the first len(x) bytes of w.

@@ -86,7 +86,7 @@ func layersProgram(b *testing.B, d *vulkanDevice, s layerShape, slots, context i
 }
 
 // BenchmarkVulkanLayers measures the layers of models: decoding for one and several sessions at position 512, and prompts;
-// then the share of each kind of dispatch, by the device's clock, in which every dispatch waits for the one before. The
+// then the share of each shader and number of workgroups, by the device's clock, every dispatch waiting for the one before. The
 // rate is that of all layers of the model, without the head.
 //
 //	go test ./units -run - -bench 'VulkanLayers/dp4a/8B'
@@ -151,23 +151,16 @@ func benchRows(b *testing.B, d *vulkanDevice, p Program, s layerShape, sessions,
 	total := map[string]time.Duration{}
 	var names []string
 	for i, t := range times {
-		var name []string
-		for _, op := range p.Ops[r.groups[i].first:r.groups[i].end] {
-			part := op.Kind.String()
-			if op.Kind == OpLinear {
-				rows, k := op.Linear.Shape()
-				part += fmt.Sprintf(" %dx%d", rows, k)
-			}
-			name = append(name, part)
-		}
-		key := strings.Join(name, "+")
+		key := r.names[i]
 		if _, ok := total[key]; !ok {
 			names = append(names, key)
 		}
 		total[key] += t
 	}
+	var shares strings.Builder
 	for _, name := range names {
-		b.Logf("%8.1f us/layer  %s", total[name].Seconds()*1e6/float64(s.measured), name)
+		fmt.Fprintf(&shares, "%8.1f us/layer  %s\n", total[name].Seconds()*1e6/float64(s.measured), name)
 	}
+	b.Log("\n" + shares.String())
 	e.drop()
 }

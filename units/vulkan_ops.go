@@ -35,10 +35,6 @@ func (r *recording) ops(first, end int) {
 			r.err = fmt.Errorf("op %d (%s, layer %d): %w", i, kind, r.prog.Ops[i].Layer, r.err)
 		}
 		r.groups = append(r.groups, opGroup{i, i + n})
-		if r.profile {
-			r.cmds.Barrier()
-			r.cmds.Timestamp()
-		}
 		i += n
 	}
 }

@@ -17,7 +17,7 @@ var (
 	// tiledRows is the number of rows from which rows read them together too: a batch of as many is a prompt.
 	tiledRows = 128
 	// attendScratch bounds the bytes of a scratch buffer; the rows of a batch are taken a part at a time.
-	attendScratch = int64(64 << 20)
+	attendScratch = int64(256 << 20)
 	// attendGroups is how many workgroups the sums of values are spread over, if the context has as many parts.
 	attendGroups = 4096
 )

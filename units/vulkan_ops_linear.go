@@ -14,8 +14,11 @@ func (d *vulkanDevice) rowGroup(n int) (size, per int) {
 	return size, ceilDiv(n, size)
 }
 
-// quantise records OpQuantize.
+// quantise records OpQuantize, or all that linear_row.comp takes.
 func (r *recording) quantise(i int) int {
+	if n := r.linearsOfRow(i); n > 0 {
+		return n
+	}
 	op := &r.prog.Ops[i]
 	r.quantiseRows(i, r.rows, r.prog.Bufs[op.A].Width, r.buffer(op.A), r.buffer(op.Dst))
 	return 1
@@ -85,24 +88,30 @@ const (
 	matrixBatch = 9
 )
 
-// matrixShape is how many matrices a subgroup of linear_matrix.comp has each way: many for a large batch, to use each value
-// read often, few outputs for a small one, so that there are workgroups enough to read the weights. It does not depend on
-// the number of outputs: see linearShape.
-func (d *vulkanDevice) matrixShape(rows int) (tilesM, tilesN int) {
+// matrixShape is how many matrices a subgroup of linear_matrix.comp has each way, and the vectors of 16 inputs of a step: many
+// matrices for a large batch, to use each value read often; few outputs and long steps for a small one, so that there are
+// workgroups enough, each with loads enough on their way, to read the weights. It does not depend on the number of outputs:
+// see linearShape.
+func (d *vulkanDevice) matrixShape(rows int) (tilesM, tilesN, step int) {
 	wide := 16 / d.matrix.N
 	switch {
 	case rows <= 32:
-		return 1, 2 * wide
+		return 1, wide, 8
+	case rows <= 64:
+		return 2, wide, 8
 	case rows <= 256:
-		return 2, 2 * wide
+		return 2, 2 * wide, 4
 	}
-	return 2, 4 * wide
+	return 2, 4 * wide, 4
 }
 
 func (d *vulkanDevice) batchSteps() []int { return d.steps }
 
 // linears records OpLinear. Neighbours that read the same rows have no barrier between them, so they run side by side.
 func (r *recording) linears(i int) int {
+	if n := r.linearsOfRow(i); n > 0 {
+		return n
+	}
 	op := &r.prog.Ops[i]
 	l := op.Linear.(*vulkanLinear)
 	for p := range l.parts {
@@ -136,9 +145,9 @@ func (r *recording) linearPart(op *Op, part *linearPart) {
 	sh := shader{"linear_tile_" + d.units(), 0, constants(0, perN, perM)}
 	tileN, tileM := tileSide*perN, tileSide*perM
 	if d.matrix.M > 0 && r.rows >= matrixBatch {
-		m, n := d.matrixShape(r.rows)
+		m, n, step := d.matrixShape(r.rows)
 		threads := matrixWarps * matrixWarps * d.info.Subgroup
-		sh = shader{"linear_matrix", d.info.Subgroup, constants(threads, d.matrix.M, d.matrix.N, d.matrix.K, matrixWarps, matrixWarps, m, n, threads)}
+		sh = shader{"linear_matrix", d.info.Subgroup, constants(threads, d.matrix.M, d.matrix.N, d.matrix.K, matrixWarps, matrixWarps, m, n, threads, step)}
 		tileN, tileM = d.matrix.N*n*matrixWarps, d.matrix.M*m*matrixWarps
 	}
 	most := tileM * d.info.MaxGroups[1]

@@ -14,8 +14,13 @@ func (r *recording) rowThreads(n, per int) (threads, items int) {
 	return threads, ceilDiv(n, threads)
 }
 
-// norm is OpNorm, with the quantising that follows it.
-func (r *recording) norm(i int) int { return r.normAt(i, i) }
+// norm is OpNorm, with the quantising that follows it, or all that linear_row.comp takes.
+func (r *recording) norm(i int) int {
+	if n := r.linearsOfRow(i); n > 0 {
+		return n
+	}
+	return r.normAt(i, i)
+}
 
 // add is OpAdd, with the norm that follows it and what norm merges.
 func (r *recording) add(i int) int {

@@ -32,7 +32,8 @@ type recording struct {
 
 	end     int       // operations from here on are not recorded, nor merged with those before
 	groups  []opGroup // recorded together
-	profile bool      // a timestamp follows each group
+	profile bool      // a barrier and a timestamp follow each dispatch
+	names   []string  // of the dispatches, where they are profiled
 	cmds    *vk.Commands
 	scratch map[string]*vk.Buffer
 	pending []access // since the last barrier
@@ -148,6 +149,11 @@ func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access)
 		bindings[i] = u.Binding
 	}
 	r.cmds.Dispatch(p, push, x, y, z, bindings...)
+	if r.profile {
+		r.names = append(r.names, fmt.Sprint(s.name, " ", x, "x", y, "x", z))
+		r.cmds.Barrier()
+		r.cmds.Timestamp()
+	}
 }
 
 func (r *recording) needsBarrier(uses []access) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"dchain/units/vk"
@@ -39,7 +40,7 @@ type vulkanExecutable struct {
 	recordings map[batchShape]*recording
 	order      []batchShape   // of recordings, the one used last at the end
 	audit      *vulkanAuditor // nil for none
-	profile    bool           // new recordings take the time of each group of operations
+	profile    bool           // new recordings take the time of each dispatch
 }
 
 // batchShape is what a recording is made for.
@@ -168,12 +169,37 @@ func (e *vulkanExecutable) collect(rows int, out []float32) error {
 		}
 		return &OpError{op.Kind, op.Layer, row, errNotFinite}
 	}
-	copy(out, floats32(down[stepRows:]))
-	if i := notFinite(out); i >= 0 {
+	if i := copyFinite(out, floats32(down[stepRows:])); i >= 0 {
 		op := e.prog.lastWriter()
 		return &OpError{op.Kind, op.Layer, i / (len(out) / rows), errNotFinite}
 	}
 	return nil
+}
+
+// copyFinite copies and returns notFinite. The logits of many sessions are tens of megabytes, more than one core copies in the
+// time of a step.
+func copyFinite(dst, src []float32) int {
+	const chunk = 1 << 18
+	if len(dst) <= chunk {
+		copy(dst, src)
+		return notFinite(dst)
+	}
+	var copies sync.WaitGroup
+	bad := make([]int, ceilDiv(len(dst), chunk))
+	for c := range bad {
+		part := dst[c*chunk : min((c+1)*chunk, len(dst))]
+		copies.Go(func() {
+			copy(part, src[c*chunk:])
+			bad[c] = notFinite(part)
+		})
+	}
+	copies.Wait()
+	for c, i := range bad {
+		if i >= 0 {
+			return c*chunk + i
+		}
+	}
+	return -1
 }
 
 // contextOf bounds the positions that the rows see, coarsely, so that few recordings serve a long session.

@@ -1,0 +1,76 @@
+// The norm of the values that a workgroup holds in v, as quantize.glsl says, NUMERICS.md section 5: y = norm(x) * w + b. It uses
+// what norm.comp declares.
+
+// column is the index within the group of value j of word i.
+uint column(uint i, uint j) { return 4u * wordIndex(i) + j; }
+
+uint largest() {
+    uint top = 0u;
+    for (uint i = 0u; i < PER; i++) {
+        for (uint j = 0u; j < 4u; j++) {
+            top = max(top, absBits(v[i][j])); // 0 beyond K
+        }
+    }
+    return workgroupMax(top);
+}
+
+int normExponent(uint top) { return top == 0u ? 0 : max(exponentOf(top), -60); }
+
+// normalize reports a row that is not finite, and then says no.
+bool normalize(uint row) {
+    uint top = largest();
+    bool finite = top < INF_BITS;
+
+    if (LAYER_NORM) {
+        int e = normExponent(top);
+        float scale = pow2(20 - e);
+        int total = 0; // |g| <= 2^21, so up to 1,023 of them fit
+        for (uint i = 0u; i < PER; i++) {
+            for (uint j = 0u; j < 4u; j++) {
+                total += scaledTo(v[i][j], scale);
+            }
+        }
+        precise float mu = (toFloat(workgroupAdd64(widened(total))) * pow2(e - 20)) * invK;
+        for (uint i = 0u; i < PER; i++) {
+            for (uint j = 0u; j < 4u; j++) {
+                precise float d = v[i][j] - mu;
+                v[i][j] = column(i, j) < K ? flushed(d) : 0.0;
+            }
+        }
+        top = largest();
+        finite = finite && top < INF_BITS;
+    }
+
+    int e = normExponent(top);
+    float scale = pow2(20 - e);
+    uvec2 squares = uvec2(0u);
+    for (uint i = 0u; i < PER; i++) {
+        for (uint j = 0u; j < 4u; j++) {
+            squares = add64(squares, square64(scaledTo(v[i][j], scale)));
+        }
+    }
+    float p = pow2(e - 20);
+    precise float ms = ((toFloat(workgroupAdd64(squares)) * p) * p) * invK;
+    precise float d = ms + eps;
+    if (!finite || floatBitsToUint(d) >= INF_BITS) {
+        if (gl_LocalInvocationID.x == 0u) {
+            fail(normOp, row);
+        }
+        return false;
+    }
+    float r = rsqrtOf(d);
+    for (uint i = 0u; i < PER; i++) {
+        for (uint j = 0u; j < 4u; j++) {
+            uint k = column(i, j);
+            if (k < K) {
+                precise float n = v[i][j] * r;
+                precise float n2 = flushed(n) * weight[k];
+                if (NORM_BIAS) {
+                    n2 = n2 + bias[k];
+                }
+                v[i][j] = flushed(n2);
+            }
+        }
+    }
+    return true;
+}

@@ -1,0 +1,190 @@
+package units
+
+// Linear operations for a batch of one row: shaders/linear_row.comp takes the norm and the quantising before them, and the
+// gated activation or the addition after them, into their dispatch.
+
+// rowChain is the operations that one dispatch, or several side by side, of linear_row.comp compute.
+type rowChain struct {
+	norm, quantise int // indices; noOp for none
+	input          Buf
+	limbs          Buf
+}
+
+const noOp = -1
+
+// rowChainAt is the norm and quantising at index i, or the quantising alone, if linear operations follow that can make their
+// input themselves.
+func (r *recording) rowChainAt(i int) (c rowChain, ok bool) {
+	c = rowChain{norm: noOp, quantise: i}
+	if l := r.opAt(i, OpLinear); l != nil {
+		c.quantise, c.limbs, c.input = noOp, l.A, None
+		width := padded(r.prog.Bufs[l.A].Width, vulkanPadK)
+		return c, r.rows == 1 && 3*width+rowShared <= r.dev.info.MaxShared
+	}
+	if n := r.opAt(i, OpNorm); n != nil {
+		if n.Groups != 1 || n.Dst == n.A {
+			return c, false
+		}
+		c.norm, c.quantise = i, i+1
+	}
+	q := r.opAt(c.quantise, OpQuantize)
+	if q == nil || r.rows > 1 {
+		return c, false
+	}
+	c.input, c.limbs = q.A, q.Dst
+	if c.norm != noOp {
+		norm := &r.prog.Ops[c.norm]
+		if q.A != norm.Dst {
+			return c, false
+		}
+		c.input = norm.A
+	}
+	width := padded(r.prog.Bufs[c.input].Width, vulkanPadK)
+	return c, width <= maxRowWidth && 3*width+rowShared <= r.dev.info.MaxShared && c.takes(r, c.quantise+1)
+}
+
+// maxRowWidth is the widest row that workgroups make for themselves: with more, one that does it for all is quicker.
+const maxRowWidth = 2048
+
+// rowShared is what linear_row.comp needs of shared memory besides the limbs.
+const rowShared = 2304
+
+// takes says that the operation at index i is a linear one of the chain's row, which it does not overwrite.
+func (c *rowChain) takes(r *recording, i int) bool {
+	op := r.opAt(i, OpLinear)
+	return op != nil && op.A == c.limbs && c.keeps(r, op.Dst)
+}
+
+// keeps says that writing a buffer leaves what workgroups that begin later read.
+func (c *rowChain) keeps(r *recording, b Buf) bool {
+	return b != c.input && (c.norm == noOp || b != r.prog.Ops[c.norm].Dst)
+}
+
+// gated says that the operations at index i are two matrices of the chain's row and the gated activation of their products.
+func (c *rowChain) gated(r *recording, i int) bool {
+	act := r.opAt(i+2, OpAct)
+	if !c.takes(r, i) || !c.takes(r, i+1) || act == nil || act.B < 0 || !c.keeps(r, act.Dst) {
+		return false
+	}
+	a, b := &r.prog.Ops[i], &r.prog.Ops[i+1]
+	if a.Dst == b.Dst || (act.A != a.Dst || act.B != b.Dst) && (act.A != b.Dst || act.B != a.Dst) || (a.Bias == nil) != (b.Bias == nil) {
+		return false
+	}
+	for _, op := range []*Op{a, b} {
+		if op.Dst != act.Dst && !r.dead(op.Dst, i+3) {
+			return false
+		}
+	}
+	la, lb := a.Linear.(*vulkanLinear), b.Linear.(*vulkanLinear)
+	return la.n == lb.n && la.k == lb.k && la.mode == lb.mode
+}
+
+// adds says that the operation at index i adds the output of the linear operation before it to a residual row.
+func (c *rowChain) adds(r *recording, i int) bool {
+	add, out := r.opAt(i, OpAdd), r.prog.Ops[i-1].Dst
+	return add != nil && add.Dst != out && (add.A == out && add.B == add.Dst || add.B == out && add.A == add.Dst) && c.keeps(r, add.Dst)
+}
+
+// linearsOfRow records the operations from index i on as far as linear_row.comp takes them; 0 is none.
+func (r *recording) linearsOfRow(i int) int {
+	c, ok := r.rowChainAt(i)
+	if !ok {
+		return 0
+	}
+	at, keep := c.quantise+1, c.quantise != noOp
+	if !keep {
+		at = i
+	}
+	for ; c.takes(r, at); keep = false {
+		switch {
+		case c.gated(r, at):
+			act := &r.prog.Ops[at+2]
+			up, gate := &r.prog.Ops[at], &r.prog.Ops[at+1]
+			if up.Dst != act.B {
+				up, gate = gate, up
+			}
+			c.dispatch(r, keep, up, gate, act, nil)
+			at += 3
+		case c.adds(r, at+1):
+			c.dispatch(r, keep, &r.prog.Ops[at], nil, nil, &r.prog.Ops[at+1])
+			return at + 2 - i
+		default:
+			c.dispatch(r, keep, &r.prog.Ops[at], nil, nil, nil)
+			at++
+		}
+	}
+	return at - i
+}
+
+const (
+	// rowGroups bounds the workgroups of 512 invocations of linear_row.comp, each of which makes the row: enough to fill a
+	// device.
+	rowGroups = 264
+	// rowLoads is how many 16-byte loads of weights an invocation of them begins at a time: more take registers from others.
+	rowLoads = 4
+)
+
+// dispatch records one matrix, or two with a gated activation.
+func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
+	d, l := r.dev, op.Linear.(*vulkanLinear)
+	none := r.tables()
+	vectors, sets, limbs := l.rowBytes/16, 1, l.mode.Limbs()
+	gl, gateScales, gateBias := l, whole(l.scaleBuf), none
+	if gate != nil {
+		sets, gl, gateBias = 2, gate.Linear.(*vulkanLinear), r.vector(gate.Bias)
+		gateScales = whole(gl.scaleBuf)
+	}
+	threads := max(256, d.info.Subgroup)
+	if vectors > 128 {
+		threads = min(512, d.info.MaxInvocations)
+	}
+	groups := rowGroups * 512 / threads
+	unroll := max(1, min(rowLoads/(sets*limbs), ceilDiv(vectors, d.info.Subgroup)))
+	if d.plain {
+		groups, unroll = 4, 1
+	}
+	out, residual, normed, kept := write(r.buffer(op.Dst)), read(none), read(none), read(none)
+	s := shader{"linear_row_" + d.units(), d.info.Subgroup, []uint32{uint32(threads), uint32(limbs), boolConstant(op.Bias != nil),
+		uint32(unroll), uint32(ceilDiv(4*vectors, threads)), uint32(vectors),
+		0, 0, 0, 0, 0, 0, boolConstant(keep), 0}}
+	input, weight, bias, normOp, eps := read(none), none, none, 0, float32(0)
+	if c.input != None {
+		input = read(r.buffer(c.input))
+	}
+	if c.norm != noOp {
+		norm := &r.prog.Ops[c.norm]
+		weight, bias, normOp, eps = r.vector(norm.Weight), r.vector(norm.Bias), c.norm, norm.Eps
+		s.constants[6], s.constants[7], s.constants[8] = 1, boolConstant(norm.Norm == LayerNorm), boolConstant(norm.Bias != nil)
+		if keep {
+			normed = write(r.buffer(norm.Dst))
+		}
+	}
+	switch {
+	case keep:
+		kept = write(r.buffer(c.limbs))
+	case c.quantise == noOp:
+		s.constants[13] = 1
+		kept = read(r.buffer(c.limbs))
+	}
+	if act != nil {
+		s.constants[9], s.constants[10] = 1, uint32(act.Act)
+		out = write(r.buffer(act.Dst))
+	}
+	if add != nil {
+		s.constants[11] = 1
+		residual = write(r.buffer(add.Dst))
+	}
+	for i := range l.parts {
+		part, gatePart := &l.parts[i], &gl.parts[i]
+		each := threads / d.info.Subgroup // outputs of a workgroup at a time
+		rounds := ceilDiv(part.count, each*groups)
+		uses := []access{read(whole(part.buf)), read(whole(l.scaleBuf)), read(r.vector(op.Bias)), input, read(weight), read(bias), out,
+			read(none), shared(r.status()), read(whole(gatePart.buf)), read(gateScales), read(gateBias), residual, normed, kept}
+		if d.products != nil {
+			uses = append(uses, read(whole(d.products)))
+		}
+		k := r.prog.Bufs[c.limbs].Width
+		r.dispatch(s, pushConstants(k, part.first, part.count, part.padded, c.quantise, normOp, eps, 1/float32(k)),
+			ceilDiv(part.count, each*rounds), 1, 1, uses...)
+	}
+}
