@@ -48,7 +48,7 @@ func (f *clusterFlags) registerShared(c *cobra.Command) {
 	fl.IntVar(&f.ctx, "ctx", 0, "positions per session (default: as many as the request needs)")
 	fl.StringVar(&f.weights, "weights", "", "weight format: int8 or int8x2 (default: the plan's, else int8)")
 	fl.StringVar(&f.route, "route", "auto", "how activations pass: ring (stage to stage), star (through the head), auto")
-	fl.IntVar(&f.chunk, "prefill-chunk", stage.DefaultChunk, "prompt positions that travel together")
+	fl.IntVar(&f.chunk, "prefill-chunk", 0, "prompt positions that travel together (default: as many as suit the devices)")
 	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	registerCache(fl, &f.cache)
 	f.backendFlags.register(fl)
@@ -111,7 +111,7 @@ func (f *clusterFlags) check() (*clusterRequest, error) {
 		flag  string
 		value int
 		least int
-	}{{"--spawn", f.spawn, 0}, {"--ctx", f.ctx, 0}, {"--threads", f.threads, 0}, {"--prefill-chunk", f.chunk, 1}, {"--audit-every", f.audit, 0}} {
+	}{{"--spawn", f.spawn, 0}, {"--ctx", f.ctx, 0}, {"--threads", f.threads, 0}, {"--prefill-chunk", f.chunk, 0}, {"--audit-every", f.audit, 0}} {
 		if n.value < n.least {
 			return nil, usageError("%s: %d is less than %d", n.flag, n.value, n.least)
 		}

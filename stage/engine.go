@@ -27,8 +27,17 @@ type EngineOptions struct {
 	Trace func(Boundary)
 }
 
-// maxBatchRows bounds the rows of one step, so that a long prefill delays other sessions by at most one such step.
+// maxBatchRows bounds the rows of one step, so that a long prefill delays other sessions by at most one such step. A
+// device that is quicker with more says so by a method BatchRows.
 const maxBatchRows = 128
+
+// batchRows is the bound for a device.
+func batchRows(dev units.Device) int {
+	if b, ok := dev.(interface{ BatchRows() int }); ok {
+		return b.BatchRows()
+	}
+	return maxBatchRows
+}
 
 // Engine is a near Stage: it owns the cache of a range of layers and runs the queued rows of all sessions in batches.
 type Engine struct {
@@ -37,6 +46,7 @@ type Engine struct {
 	cache    units.Cache
 	segments []segment
 	hidden   int
+	maxRows  int // of a batch
 
 	queue chan *request
 	held  *request // taken from the queue, not yet part of a batch; of the loop, like crowd
@@ -88,7 +98,7 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 		return nil, fmt.Errorf("allocating the KV cache of layers %v: %w", w.Range, err)
 	}
 	e := &Engine{
-		weights: w, opts: opts, cache: cache, hidden: s.Hidden,
+		weights: w, opts: opts, cache: cache, hidden: s.Hidden, maxRows: batchRows(w.dev),
 		crowd: crowd{share: 4, most: 50 * time.Millisecond},
 		queue: make(chan *request, 256), stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -174,7 +184,7 @@ func (e *Engine) loop() {
 	}
 }
 
-// gather fills a batch up to maxBatchRows with what is queued, and waits a moment for the sessions that are likely to
+// gather fills a batch up to maxRows with what is queued, and waits a moment for the sessions that are likely to
 // come. In a ring of several stages it leaves the sessions of other groups for the next batch.
 func (e *Engine) gather(first *request) (batch []*request, rows int) {
 	sessions := map[int32]bool{}
@@ -186,7 +196,7 @@ func (e *Engine) gather(first *request) (batch []*request, rows int) {
 	take(first)
 	want := e.crowd.expect()
 	var patience <-chan time.Time
-	for rows < maxBatchRows {
+	for rows < e.maxRows {
 		var r *request
 		select {
 		case r = <-e.queue:
@@ -209,7 +219,7 @@ func (e *Engine) gather(first *request) (batch []*request, rows int) {
 				return batch, rows
 			}
 		}
-		if others := e.crowd.full(len(sessions)) && !sessions[r.session]; others || rows+r.n > maxBatchRows {
+		if others := e.crowd.full(len(sessions)) && !sessions[r.session]; others || rows+r.n > e.maxRows {
 			e.held = r
 			return batch, rows
 		}

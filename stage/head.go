@@ -30,13 +30,28 @@ type Head struct {
 // HeadOptions configures a head.
 type HeadOptions struct {
 	Stages []Stage // in layer order, together every layer once; all but the last must return all rows
-	Chunk  int     // prefill rows per push; 0 = DefaultChunk
+	Chunk  int     // prefill rows per push; 0 is what suits the stages
 	Groups int     // in which the sessions that decode go round, so that each of as many machines has one; 0 is 1
 }
 
-// DefaultChunk is the number of prompt positions that travel together: large enough to reuse each weight many times,
-// small enough that several chunks of one prompt keep several stages busy.
+// DefaultChunk is the number of prompt positions that travel together in a ring: large enough to reuse each weight many
+// times, small enough that several chunks of one prompt keep several stages busy.
 const DefaultChunk = 64
+
+// chunkOf is the number of prompt positions that travel together. A single near stage on a device that says how many it
+// takes well has no ring to keep busy.
+func chunkOf(w *Weights, opts HeadOptions) int {
+	most := batchRows(w.dev)
+	switch {
+	case opts.Chunk > 0:
+		return min(opts.Chunk, most)
+	case len(opts.Stages) == 1 && most > maxBatchRows:
+		if e, ok := opts.Stages[0].(*Engine); ok {
+			return e.maxRows
+		}
+	}
+	return DefaultChunk
+}
 
 // pushWindow bounds the chunks of a sequence in flight in the last stage.
 const pushWindow = 4
@@ -62,11 +77,7 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compiling the readout: %w", err)
 	}
-	chunk := opts.Chunk
-	if chunk <= 0 {
-		chunk = DefaultChunk
-	}
-	h := &Head{Model: w.Model, stages: opts.Stages, chunk: min(chunk, maxBatchRows), readout: readout{exec: exec, hidden: spec.Hidden, vocab: spec.Vocab, crowd: crowd{groups: opts.Groups, share: 1, most: 2 * time.Second}}}
+	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{exec: exec, hidden: spec.Hidden, vocab: spec.Vocab, crowd: crowd{groups: opts.Groups, share: 1, most: 2 * time.Second}}}
 	if w.embedProj.w != nil {
 		if h.embedProj, err = w.dev.Compile(projectProgram(spec, w.embedProj)); err != nil {
 			return nil, fmt.Errorf("compiling the projection of embeddings: %w", err)

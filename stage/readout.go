@@ -18,6 +18,8 @@ type readout struct {
 
 	run sync.Mutex // held while exec runs
 
+	out []float32 // logits of a batch; of the call that leads
+
 	mu      sync.Mutex // guards what follows
 	crowd   crowd
 	waiting []*readoutCall
@@ -144,7 +146,10 @@ func (r *readout) rows(batch []*readoutCall) []error {
 	for _, c := range batch {
 		hidden = append(hidden, c.hidden...)
 	}
-	out := make([]float32, len(batch)*r.vocab)
+	if n := len(batch) * r.vocab; cap(r.out) < n {
+		r.out = make([]float32, n)
+	}
+	out := r.out[:len(batch)*r.vocab]
 	if err := r.logits(hidden, out); err != nil {
 		var audit *units.AuditError
 		wrong := errors.As(err, &audit)
@@ -155,9 +160,11 @@ func (r *readout) rows(batch []*readoutCall) []error {
 		}
 		return errs
 	}
+	var copies sync.WaitGroup // megabytes
 	for i, c := range batch {
-		copy(c.out, out[i*r.vocab:])
+		copies.Go(func() { copy(c.out, out[i*r.vocab:]) })
 	}
+	copies.Wait()
 	return errs
 }
 

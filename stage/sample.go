@@ -163,10 +163,10 @@ func (s *Sampler) below(n uint64) uint64 {
 
 // Argmax is the most probable id; of equal logits the lowest id.
 func Argmax(logits []float32) int {
-	best := 0
+	best, top := 0, logits[0]
 	for i, v := range logits {
-		if v > logits[best] {
-			best = i
+		if v > top {
+			best, top = i, v
 		}
 	}
 	return best
