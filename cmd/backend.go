@@ -46,18 +46,28 @@ func (f *backendFlags) check() error {
 
 // backend is one way to compute: a set of processor kernels, or a tier of a Vulkan device.
 type backend struct {
-	name string // "avx2", "vulkan-dp4a"
-	open func() (units.Device, error)
+	name   string // "avx2", "vulkan-dp4a"
+	open   func() (units.Device, error)
+	memory func() int64 // that weights and caches may take now, in bytes; 0 where the system does not tell
 }
 
 func cpuBackend(kernels string, o units.CPUOptions) backend {
 	o.Kernels = kernels
-	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }}
+	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }, freeMemory}
 }
 
-func vulkanBackend(tier units.VulkanTier, device int, o units.CPUOptions) backend {
-	v := units.VulkanOptions{Device: device, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads}
-	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }}
+func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions) backend {
+	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads}
+	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return vulkanMemory(info, freeMemory()) }}
+}
+
+// vulkanMemory is what a device can hold: all of its own memory, for what other programs take of it is not known. One
+// without its own shares the machine's, of which free bytes are left.
+func vulkanMemory(info *vk.DeviceInfo, free int64) int64 {
+	if shared := info.CPU() || info.Type == "integrated"; shared && free > 0 {
+		return min(info.Memory, free)
+	}
+	return info.Memory
 }
 
 // list is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
@@ -70,7 +80,7 @@ func (f *backendFlags) list(o units.CPUOptions) ([]backend, error) {
 		switch {
 		case err == nil:
 			for _, tier := range units.VulkanTiers(info) {
-				if b := vulkanBackend(tier, info.Index, o); f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
+				if b := vulkanBackend(tier, info, o); f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
 					all = append(all, b)
 				}
 			}
@@ -112,15 +122,15 @@ func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 	return &devices[0], nil
 }
 
-// gated opens the backend that a parent process has gated, by name.
-func (f *backendFlags) gated(name string, o units.CPUOptions) (units.Device, error) {
+// gated is the backend of this name, which a parent process has gated.
+func (f *backendFlags) gated(name string, o units.CPUOptions) (backend, error) {
 	tier, ok := strings.CutPrefix(name, vulkanPrefix)
 	if !ok {
-		return cpuBackend(name, o).open()
+		return cpuBackend(name, o), nil
 	}
 	info, err := (&backendFlags{backend: name, device: f.device}).vulkanDevice()
 	if err != nil {
-		return nil, err
+		return backend{}, err
 	}
-	return vulkanBackend(units.VulkanTier(tier), info.Index, o).open()
+	return vulkanBackend(units.VulkanTier(tier), info, o), nil
 }

@@ -70,10 +70,13 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 	if err := c.contextFor(needs); err != nil {
 		return err
 	}
-	if err := c.checkFit(needs); err != nil {
-		return err
+	if r := c.req; !r.split() && r.layers.Len() > 0 && r.layers != c.ownLayers() {
+		return usageError("--layers %v: without stages the head runs all layers", r.layers)
 	}
 	if err := c.openDevice(); err != nil {
+		return err
+	}
+	if err := c.checkFit(needs); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -104,16 +107,13 @@ func (c *cluster) ownLayers() plan.Range {
 	return plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
 }
 
-// checkFit refuses what this machine has no memory for, before anything is loaded or asked of another one.
+// checkFit refuses what the device has no memory for, before anything is loaded or asked of another machine.
 func (c *cluster) checkFit(needs clusterNeeds) error {
-	if r := c.req; !r.split() && r.layers.Len() > 0 && r.layers != c.ownLayers() {
-		return usageError("--layers %v: without stages the head runs all layers", r.layers)
-	}
 	layers := c.ownLayers().Len()
-	if c.req.spawn > 0 { // the stages are on this machine too
+	if c.req.spawn > 0 { // the stages use it too
 		layers = c.model.Spec.Layers
 	}
-	return checkMemory(c.need(needs), layers, true)
+	return checkMemory(c.gate.memory(), c.gate.Device, c.need(needs), layers, true)
 }
 
 // openDevice opens what is to compute and gates it at the shapes that this process, and the stages it spawns, will use.

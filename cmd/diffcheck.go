@@ -242,7 +242,7 @@ func repeatTo(prompts [][]int, n int) [][]int {
 func (c *cluster) unsplit(ctx context.Context) (stage.Run, error) {
 	run := stage.Run{Recorder: stage.NewRecorder()}
 	all := plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
-	if err := checkMemory(c.need(clusterNeeds{}), all.Len(), true); err != nil {
+	if err := checkMemory(c.gate.memory(), c.gate.Device, c.need(clusterNeeds{}), all.Len(), true); err != nil {
 		return run, fmt.Errorf("loading the unsplit model: %w", err)
 	}
 	w, err := c.loadHere(ctx, all, nil)

@@ -47,11 +47,11 @@ func procValue(file, key string) int64 {
 	return 0
 }
 
-// checkMemory refuses a load that would not fit into this machine, before anything is read.
-func checkMemory(need plan.Need, layers int, head bool) error {
-	have := freeMemory()
+// checkMemory refuses a load that would not fit into the memory of a device, in bytes, before anything is read; 0 is not
+// known.
+func checkMemory(have int64, device string, need plan.Need, layers int, head bool) error {
 	if want := need.Total(layers, head); have > 0 && want > have {
-		return &plan.FitError{What: strconv.Itoa(layers) + " layers on this machine", Need: want, Have: have}
+		return &plan.FitError{What: strconv.Itoa(layers) + " layers on " + device, Need: want, Have: have}
 	}
 	return nil
 }

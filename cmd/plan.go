@@ -153,7 +153,7 @@ func (a *app) makePlan(ctx context.Context, model string, f *planFlags) (*plan.P
 
 // planPeers asks the stages, measures this machine, and apportions.
 func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.WeightMode, f *planFlags, p planner) (*plan.Plan, error) {
-	p.head = plan.Stage{Name: "head", Head: true, Range: plan.None, Memory: freeMemory()}
+	p.head = plan.Stage{Name: "head", Head: true, Range: plan.None}
 	p.share = f.layers == ""
 	var err error
 	if f.layers != "" {
@@ -165,7 +165,8 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	if opts.Peers, err = parsePeers(f.peers); err != nil {
 		return nil, err
 	}
-	probe, err := a.probeSelf(&m.Spec, mode, f)
+	var probe units.ProbeResult
+	probe, p.head.Memory, err = a.probeSelf(&m.Spec, mode, f)
 	if err != nil {
 		return nil, err
 	}
@@ -224,14 +225,15 @@ func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error
 	return positions, nil
 }
 
-// probeSelf measures this machine, with the backend that passes the gates.
-func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, error) {
-	device, _, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, gateShapes(s, mode, true, true, headGateContext))
+// probeSelf measures this machine, with the backend that passes the gates, and says what memory that has, in bytes.
+func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, int64, error) {
+	device, gate, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, gateShapes(s, mode, true, true, headGateContext))
 	if err != nil {
-		return units.ProbeResult{}, err
+		return units.ProbeResult{}, 0, err
 	}
 	defer device.Close()
-	return units.Probe(device)
+	probe, err := units.Probe(device)
+	return probe, gate.memory(), err
 }
 
 // linksOf are the hops of the ring: from each stage to the next, and from the last to the head. Round trips are known

@@ -100,7 +100,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 			return err
 		}
 		defer opts.Model.Close()
-		if err := fixModel(opts, layers, f); err != nil {
+		if err := fixModel(opts, layers, f.ctx); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,12 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return err
 	}
 	defer opts.Device.Close()
-	opts.Local.Backend, opts.Local.MemoryBytes, opts.Local.Watch = opts.Device.Name(), uint64(freeMemory()), f.watch
+	if opts.Model != nil {
+		if err := checkMemory(int64(opts.Local.MemoryBytes), opts.Device.Name(), needOf(&opts.Model.Spec, opts.Mode, opts.Context, opts.Sessions), layers.Len(), false); err != nil {
+			return err
+		}
+	}
+	opts.Local.Backend, opts.Local.Watch = opts.Device.Name(), f.watch
 	return a.serveWith(ctx, opts)
 }
 
@@ -134,7 +139,12 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 	opts.Local.Threads = int32(cmp.Or(f.threads, units.DefaultThreads()))
 	var err error
 	if f.gated != "" {
-		opts.Device, err = f.backendFlags.gated(f.gated, cpu)
+		b, err := f.backendFlags.gated(f.gated, cpu)
+		if err != nil {
+			return err
+		}
+		opts.Local.MemoryBytes = uint64(b.memory())
+		opts.Device, err = b.open()
 		return err
 	}
 	m := opts.Model
@@ -148,6 +158,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 	if opts.Device, gate, err = a.openDevice(&f.backendFlags, cpu, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)); err != nil {
 		return err
 	}
+	opts.Local.MemoryBytes = uint64(gate.memory())
 	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
 	probe, err := units.Probe(opts.Device)
 	if err != nil {
@@ -208,17 +219,15 @@ func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
 	return opts, layers, nil
 }
 
-// fixModel makes the stage serve one model, and the layers if they are given, after checking that they fit.
-func fixModel(opts *stage.ServerOptions, layers plan.Range, f *serveFlags) error {
+// fixModel makes the stage serve one model, and the layers if they are given, for sessions of so many positions (0: the
+// default).
+func fixModel(opts *stage.ServerOptions, layers plan.Range, positions int) error {
 	spec := &opts.Model.Spec
 	if layers.Last >= spec.Layers {
 		return usageError("--layers: %s, but the model has layers %s", layers, plan.Range{First: 0, Last: spec.Layers - 1})
 	}
 	var err error
-	if opts.Context, err = contextOf(spec, f.ctx); err != nil {
-		return err
-	}
-	if err := checkMemory(needOf(spec, opts.Mode, opts.Context, opts.Sessions), layers.Len(), false); err != nil {
+	if opts.Context, err = contextOf(spec, positions); err != nil {
 		return err
 	}
 	opts.Range = layers
