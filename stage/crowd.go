@@ -1,6 +1,9 @@
 package stage
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // crowd tells from the last batches how many sessions the next one is worth waiting for. Sessions that decode come back
 // for every token, at nearly the same time; a batch that leaves without one of them costs that session a whole round, and
@@ -16,7 +19,7 @@ type crowd struct {
 
 	batches int
 	last    map[int32]visit
-	round   time.Duration // of the last session that came back
+	round   time.Duration // of the quickest session of the last batch to which one came back
 	vain    bool          // the last batch that waited did so for a session that did not come
 }
 
@@ -67,9 +70,11 @@ func (c *crowd) ran(sessions map[int32]bool) {
 	}
 	c.batches++
 	now := time.Now()
+	shortest := time.Duration(math.MaxInt64)
 	for id := range sessions {
 		if v, ok := c.last[id]; ok {
-			c.round = now.Sub(v.at)
+			shortest = min(shortest, now.Sub(v.at))
+			c.round = shortest
 		}
 		c.last[id] = visit{c.batches, now}
 	}

@@ -79,4 +79,9 @@ func TestCrowdPatience(t *testing.T) {
 	if got := c.patience(); got < time.Millisecond || got > time.Minute {
 		t.Errorf("a round of 4 ms or some more: %v, want a quarter", got)
 	}
+	c.last[2] = visit{c.batches, time.Now().Add(-time.Hour)}
+	c.ran(members(1, 2))
+	if got := c.patience(); got > time.Minute {
+		t.Errorf("beside a session that took an hour: %v, want a quarter of the other's round", got)
+	}
 }
