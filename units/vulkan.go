@@ -135,7 +135,7 @@ func (d *vulkanDevice) start() error {
 	}
 	if d.tier == VulkanCoopMat {
 		d.matrix, _ = matrixOf(d.info)
-		d.steps = []int{33, 257}
+		d.steps = []int{33, 65, 257}
 	}
 	if d.tier == VulkanLUT {
 		d.products, err = d.upload(luts.MulBin)
