@@ -15,13 +15,22 @@ import (
 	"dchain/units/vk"
 )
 
-// vulkanDevice is the first Vulkan device; without one the test is skipped, but not in CI.
+// vulkanDevices lists them; without one the test is skipped, but not in CI.
+func vulkanDevices(t *testing.T) []vk.DeviceInfo {
+	t.Helper()
+	devices, err := vk.List()
+	if !vk.Built || errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
 func vulkanDevice(t *testing.T, tier units.VulkanTier) units.Device {
 	t.Helper()
 	dev, err := units.NewVulkan(units.VulkanOptions{Tier: tier, Threads: 2, CacheDir: "-"})
-	if errors.Is(err, vk.ErrUnavailable) && (!vk.Built || os.Getenv("CI") != "true") {
-		t.Skip(err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,22 +65,30 @@ func observedHead(t *testing.T, m *inspect.Model, dev units.Device, mode units.W
 	}
 }
 
-// TestFamiliesOnVulkan: for every family, beyond its window, and the built-in models, a Vulkan device gives the ids and the
-// hashes of every layer's output that the processor gives, in a prefill of two chunks and in single steps. The table of
-// products, which a software renderer looks up slowly, is tried with one model of every lutStep.
+// TestFamiliesOnVulkan: for every family, beyond its window, and the built-in models, every tier of a Vulkan device gives the
+// ids and the hashes of every layer's output that the processor gives, in a prefill of two chunks and in single steps. On a
+// software renderer, which takes minutes for them, it is one model of every few.
 func TestFamiliesOnVulkan(t *testing.T) {
-	const promptLen, answerLen, lutStep = 70, 4, 10
+	const promptLen, answerLen = 70, 4
 	if testing.Short() {
 		t.Skip("a software renderer takes minutes")
 	}
+	device := &vulkanDevices(t)[0]
 	models := slices.Clone(talesModels)
 	for _, name := range familyModels(t) {
 		models = append(models, "families/"+name)
 	}
-	for tier, mode := range map[units.VulkanTier]units.WeightMode{units.VulkanDP4A: units.Int8, units.VulkanLUT: units.Int8x2} {
+	for _, tier := range units.VulkanTiers(device) {
+		mode, step := units.Int8, 1
+		if device.CPU() {
+			step = 3
+		}
+		if tier == units.VulkanLUT {
+			mode, step = units.Int8x2, step*step
+		}
 		dev := vulkanDevice(t, tier)
 		for i, name := range models {
-			if tier == units.VulkanLUT && i%lutStep != lutStep-1 {
+			if i%step != step-1 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v/%s", tier, mode, name), func(t *testing.T) {
