@@ -79,7 +79,7 @@ type benchResult struct {
 	Threads       int      `json:"threads"`
 	PrefillRate   float64  `json:"prefill_tokens_per_second"`
 	DecodeRate    float64  `json:"decode_tokens_per_second"`
-	BandwidthGBps float64  `json:"bandwidth_gbps"`            // of this machine with as many threads
+	BandwidthGBps float64  `json:"bandwidth_gbps,omitempty"`  // of this machine with as many threads; absent for a GPU
 	Share         *float64 `json:"bandwidth_share,omitempty"` // absent when stages are on other machines, or several sessions share a reading
 	PeakMemory    int64    `json:"peak_memory_bytes"`         // spawned stages included
 	LoadSeconds   float64  `json:"load_seconds"`
@@ -162,6 +162,10 @@ func (a *app) benchThreads(ctx context.Context, m *inspect.Model, req *clusterRe
 	}
 	defer c.close()
 	r.Context, r.Stages, r.ModelHash, r.KernelBackend = c.positions, c.stageReports(), fmt.Sprintf("%x", c.hash), "cpu "+c.gate.Kernels
+	gpu := strings.HasPrefix(c.gate.Kernels, vulkanPrefix)
+	if gpu {
+		r.KernelBackend = c.gate.Device
+	}
 	res.LoadSeconds, res.GateSeconds = c.loadTime.Seconds(), c.gate.Seconds
 	var prefill, decode []float64
 	for i := range f.repeat + 1 {
@@ -181,6 +185,9 @@ func (a *app) benchThreads(ctx context.Context, m *inspect.Model, req *clusterRe
 	res.PeakMemory = peakMemory()
 	if c.kids != nil {
 		res.PeakMemory += c.kids.peakMemory()
+	}
+	if gpu { // its weights lie in memory that this process cannot measure
+		return res, nil
 	}
 	res.BandwidthGBps = units.MemoryBandwidth(req.threads)
 	if len(req.peers) == 0 && f.sessions == 1 {
@@ -269,7 +276,10 @@ func (a *app) showBench(r *benchReport) error {
 	}
 	rows := make([][]string, len(r.Results))
 	for i, t := range r.Results {
-		share := "-"
+		share, bandwidth := "-", "-"
+		if t.BandwidthGBps > 0 {
+			bandwidth = fmt.Sprintf("%.1f", t.BandwidthGBps)
+		}
 		if t.Share != nil {
 			share = fmt.Sprintf("%.0f %%", 100**t.Share)
 		}
@@ -278,7 +288,7 @@ func (a *app) showBench(r *benchReport) error {
 			memory = plan.Bytes(t.PeakMemory).String()
 		}
 		rows[i] = []string{strconv.Itoa(t.Threads), fmt.Sprintf("%.1f", t.PrefillRate), fmt.Sprintf("%.1f", t.DecodeRate), share,
-			fmt.Sprintf("%.1f", t.BandwidthGBps), memory, fmt.Sprintf("%.2f", t.LoadSeconds)}
+			bandwidth, memory, fmt.Sprintf("%.2f", t.LoadSeconds)}
 	}
 	return a.ui.table([]string{">threads", ">prefill tok/s", ">decode tok/s", ">of bandwidth", ">GB/s", ">peak memory", ">load s"}, rows)
 }
