@@ -233,6 +233,9 @@ func TestFamiliesExactness(t *testing.T) {
 				try(cutAt(layers, end), base)
 			}
 			for _, kernels := range units.CPUKernels() {
+				if testing.Short() { // the plain ones take minutes under the race detector
+					break
+				}
 				o := base
 				o.chunk, o.kernels = 33, kernels
 				try(cutAt(layers), o)
