@@ -11,10 +11,10 @@ var amxKernels = func() kernels {
 
 // tileConfig is the memory operand of LDTILECFG: which rows and columns of the tile registers are in use.
 type tileConfig struct {
-	palette, startRow uint8
-	_                 [14]uint8
-	rowBytes          [16]uint16
-	rows              [16]uint8
+	palette  uint8
+	_        [15]uint8 // the row to resume at, and reserved
+	rowBytes [16]uint16
+	rows     [16]uint8
 }
 
 // tileConfigs are the configurations of blockTiles, by the number of limb rows.

@@ -36,7 +36,8 @@ const (
 // either may be missing. ropes are the rotations of queries and keys before, nil for none.
 func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op) {
 	none := r.tables()
-	qIn, kIn, vIn, queries, layer := read(none), read(none), read(none), read(none), read(none)
+	unused := write(r.scratchBuf("unused", 16)) // the shader declares it for writing
+	qIn, kIn, vIn, queries, layer := read(none), read(none), read(none), unused, unused
 	tables := [4]access{read(none), read(none), read(none), read(none)}
 	heads, queryOp, stored, pairs, rope := 0, 0, 0, 0, uint32(0)
 	if a != nil {

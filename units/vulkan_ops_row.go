@@ -144,7 +144,13 @@ func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
 	if d.plain {
 		groups, unroll = 4, 1
 	}
-	out, residual, normed, kept := write(r.buffer(op.Dst)), read(none), read(none), read(none)
+	out := write(r.buffer(op.Dst))
+	if act != nil {
+		out = write(r.buffer(act.Dst))
+	}
+	// What the shader declares for writing and does not write is its output: a buffer that it shares with other dispatches
+	// would look like one that they write at the same time.
+	residual, normed, kept := out, out, out
 	s := shader{"linear_row_" + d.units(), d.info.Subgroup, []uint32{uint32(threads), uint32(limbs), boolConstant(op.Bias != nil),
 		uint32(unroll), uint32(ceilDiv(4*vectors, threads)), uint32(vectors),
 		0, 0, 0, 0, 0, 0, boolConstant(keep), 0}}
@@ -169,7 +175,6 @@ func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
 	}
 	if act != nil {
 		s.constants[9], s.constants[10] = 1, uint32(act.Act)
-		out = write(r.buffer(act.Dst))
 	}
 	if add != nil {
 		s.constants[11] = 1

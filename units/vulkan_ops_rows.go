@@ -45,7 +45,8 @@ func (r *recording) normAt(i, n int) int {
 	op := &r.prog.Ops[n]
 	k := r.prog.Bufs[op.A].Width / op.Groups
 	words := padded(k, vulkanPadK) / 4
-	in, addend, sum, limbs := r.buffer(op.A), r.tables(), access{Binding: r.tables()}, access{Binding: r.tables()}
+	out := write(r.buffer(op.Dst))
+	in, addend, sum, limbs := r.buffer(op.A), r.tables(), out, out // what is not written is the output, see linear_row.comp's dispatch
 	writeSum := false
 	if i < n {
 		add := &r.prog.Ops[i]
@@ -66,7 +67,7 @@ func (r *recording) normAt(i, n int) int {
 	s := shader{name: "norm", constants: []uint32{uint32(threads), uint32(per), boolConstant(op.Norm == LayerNorm), boolConstant(op.Bias != nil),
 		boolConstant(i < n), boolConstant(writeSum), boolConstant(last > n)}}
 	r.dispatch(s, pushConstants(k, words, r.rows, last, n, op.Eps, 1/float32(k)), op.Groups, r.rows, 1,
-		read(in), write(r.buffer(op.Dst)), read(r.vector(op.Weight)), read(r.vector(op.Bias)),
+		read(in), out, read(r.vector(op.Weight)), read(r.vector(op.Bias)),
 		read(r.tables()), shared(r.status()), read(addend), sum, limbs)
 	return last + 1 - i
 }

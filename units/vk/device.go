@@ -79,7 +79,7 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 	devices := make([]physical, n)
 	for i := range devices {
 		if err := devices[i].query(i, handles[i], version); err != nil {
-			return nil, fmt.Errorf("Vulkan device %d: %w", i, err)
+			return nil, fmt.Errorf("device %d of Vulkan: %w", i, err)
 		}
 	}
 	return devices, nil

@@ -12,7 +12,7 @@ import (
 
 var (
 	// ErrUnavailable is wrapped by the errors of List and Open where there is no Vulkan to use.
-	ErrUnavailable = errors.New("Vulkan is not available")
+	ErrUnavailable = errors.New("no Vulkan is available")
 	// ErrDeviceLost is wrapped by errors after which the device can only be closed.
 	ErrDeviceLost = errors.New("the Vulkan device is lost")
 	// ErrOutOfMemory is wrapped where the device's or the driver's memory does not suffice.
