@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dchain/launch"
+	"dchain/cmd/launch"
 )
 
 // app is what every subcommand needs from the process.

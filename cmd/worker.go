@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dchain/launch"
+	"dchain/cmd/launch"
 	"dchain/units/vk"
 )
 
