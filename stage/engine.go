@@ -179,15 +179,16 @@ func (e *Engine) loop() {
 				return
 			}
 		}
-		batch, rows := e.gather(first)
+		batch, rows, sessions := e.gather(first)
 		e.run(batch, rows)
+		e.crowd.ran(sessions)
 	}
 }
 
 // gather fills a batch up to maxRows with what is queued, and waits a moment for the sessions that are likely to
 // come. In a ring of several stages it leaves the sessions of other groups for the next batch.
-func (e *Engine) gather(first *request) (batch []*request, rows int) {
-	sessions := map[int32]bool{}
+func (e *Engine) gather(first *request) (batch []*request, rows int, sessions map[int32]bool) {
+	sessions = map[int32]bool{}
 	take := func(r *request) {
 		batch, rows = append(batch, r), rows+r.n
 		sessions[r.session] = true
@@ -205,7 +206,7 @@ func (e *Engine) gather(first *request) (batch []*request, rows int) {
 				if patience != nil {
 					e.crowd.waited(true)
 				}
-				return batch, rows
+				return batch, rows, sessions
 			}
 			if patience == nil {
 				patience = time.After(e.crowd.patience())
@@ -214,18 +215,18 @@ func (e *Engine) gather(first *request) (batch []*request, rows int) {
 			case r = <-e.queue:
 			case <-patience:
 				e.crowd.waited(false)
-				return batch, rows
+				return batch, rows, sessions
 			case <-e.stop:
-				return batch, rows
+				return batch, rows, sessions
 			}
 		}
 		if others := e.crowd.full(len(sessions)) && !sessions[r.session]; others || rows+r.n > e.maxRows {
 			e.held = r
-			return batch, rows
+			return batch, rows, sessions
 		}
 		take(r)
 	}
-	return batch, rows
+	return batch, rows, sessions
 }
 
 // drain fails everything still queued.
@@ -246,9 +247,7 @@ func (e *Engine) run(batch []*request, n int) {
 	start := time.Now()
 	rows := make([]units.Row, 0, n)
 	h := make([]float32, 0, n*e.hidden)
-	sessions := map[int32]bool{}
 	for _, r := range batch {
-		sessions[r.session] = true
 		for i := range r.n {
 			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
 		}
@@ -274,7 +273,6 @@ func (e *Engine) run(batch []*request, n int) {
 		}
 	}
 	took := time.Since(start)
-	e.crowd.ran(sessions)
 	e.mu.Lock()
 	e.rows += int64(n)
 	e.busy += took
