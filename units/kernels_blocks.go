@@ -5,7 +5,7 @@ package units
 import "dchain/luts"
 
 // The kernels of short vectors: AVX2 and the NEON of arm64. The assembly takes whole blocks of 8 values (X8, X16: 16), the
-// generic kernels do the rest.
+// generic kernels do the rest. The checks of arguments serve every set in assembly.
 
 // checkPanel panics where the slices are too short for a panel of this shape.
 func checkPanel(dst, init []int32, w []uint8, a []int8, tile, groups int) {

@@ -12,7 +12,8 @@ type Packer interface {
 	Device
 	// Packing names the layout of packed matrices: those of one packing can be opened by every device of that packing.
 	Packing() string
-	// Packed is a finished matrix of this device as bytes, shared with it: read only.
+	// Packed is a finished matrix of this device as bytes, shared with it: read only, and only while the caller holds the
+	// matrix.
 	Packed(l Linear) ([]byte, error)
 	// OpenLinear makes a finished matrix of bytes that Packed gave for the same shape, mode and packing. The matrix
 	// works on them where they are: they are aligned to 64 and stay as they are as long as it is in use.
