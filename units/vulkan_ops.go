@@ -26,10 +26,6 @@ func (r *recording) ops(first, end int) {
 	r.end = end
 	for i := first; i < end && r.err == nil; {
 		kind := r.prog.Ops[i].Kind
-		if int(kind) >= len(vulkanOps) || vulkanOps[kind] == nil {
-			r.fail(fmt.Errorf("%s is not implemented on Vulkan", kind))
-			return
-		}
 		n := vulkanOps[kind](r, i)
 		if r.err != nil {
 			r.err = fmt.Errorf("op %d (%s, layer %d): %w", i, kind, r.prog.Ops[i].Layer, r.err)

@@ -5,6 +5,15 @@ import (
 	"testing"
 )
 
+// TestVulkanOps wants every kind of operation that a program may have to be recorded by something.
+func TestVulkanOps(t *testing.T) {
+	for k := range opNames {
+		if kind := OpKind(k); k >= len(vulkanOps) || vulkanOps[kind] == nil {
+			t.Errorf("%s has no function in vulkanOps", kind)
+		}
+	}
+}
+
 // TestVulkanAttendPasses tries every way of sharing attention out, which sizes would choose otherwise: whole rows or
 // tiles, one part of the context or several, all rows or a few at a time.
 func TestVulkanAttendPasses(t *testing.T) {
