@@ -107,21 +107,38 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 		cuts = []plan.Range{w.Range}
 	}
 	for _, rng := range cuts {
-		p, err := layerProgram(w, rng, cache)
-		if err != nil {
-			return nil, err
+		if err := e.compile(rng); err != nil {
+			return nil, errors.Join(err, e.release())
 		}
-		exec, err := w.dev.Compile(p)
-		if err != nil {
-			return nil, fmt.Errorf("compiling layers %v: %w", rng, err)
-		}
-		e.segments = append(e.segments, segment{rng, exec})
 	}
 	for slot := opts.Sessions - 1; slot >= 0; slot-- {
 		e.free = append(e.free, slot)
 	}
 	go e.loop()
 	return e, nil
+}
+
+// compile adds a segment.
+func (e *Engine) compile(rng plan.Range) error {
+	p, err := layerProgram(e.weights, rng, e.cache)
+	if err != nil {
+		return err
+	}
+	exec, err := e.weights.dev.Compile(p)
+	if err != nil {
+		return fmt.Errorf("compiling layers %v: %w", rng, err)
+	}
+	e.segments = append(e.segments, segment{rng, exec})
+	return nil
+}
+
+// release gives back the segments and the cache.
+func (e *Engine) release() error {
+	var errs []error
+	for _, seg := range e.segments {
+		errs = append(errs, seg.exec.Close())
+	}
+	return errors.Join(append(errs, e.cache.Close())...)
 }
 
 // Range is the layers the engine holds.
@@ -136,7 +153,7 @@ func (e *Engine) Cuts() []plan.Range {
 	return cuts
 }
 
-// Close ends the loop, fails what is queued and frees the cache.
+// Close ends the loop, fails what is queued and gives back what the engine holds, but for the weights.
 func (e *Engine) Close() error {
 	e.life.Lock()
 	if e.closed {
@@ -147,7 +164,7 @@ func (e *Engine) Close() error {
 	e.life.Unlock()
 	close(e.stop)
 	<-e.done
-	return e.cache.Close()
+	return e.release()
 }
 
 // Work is what the engine has computed so far.

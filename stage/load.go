@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type Weights struct {
 	Bytes int64 // device memory of the linear weights
 
 	packed    *packedFile // that the matrices lie in, or nil
+	handles   []io.Closer // of the device: all that follow
 	dev       units.Device
 	context   int
 	layers    []layerWeights
@@ -87,7 +89,6 @@ func loadPacked(ctx context.Context, m *inspect.Model, dev units.Packer, opts Lo
 		if w, _, err = load(ctx, m, dev, opts, packed); err == nil {
 			return w, nil
 		}
-		packed.close()
 	}
 	var unusable *packedError
 	switch {
@@ -105,36 +106,47 @@ func loadPacked(ctx context.Context, m *inspect.Model, dev units.Packer, opts Lo
 	note("keeping %s of packed weights in %s", plan.Bytes(packedSize(parts)), path)
 	if err := writePacked(ctx, path, key, m.Source.ID(), dev, parts); err != nil {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, errors.Join(context.Cause(ctx), w.Close())
 		}
 		note("packed weights are not kept, the next start reads the model again: %v", err)
 	}
 	return w, nil
 }
 
-// Close unmaps what the weights lie in. Nothing that was compiled from them may run afterwards.
+// Close gives back the memory of the weights. Nothing that was compiled from them may run afterwards.
 func (w *Weights) Close() error {
-	if w.packed == nil {
-		return nil
+	var errs []error
+	for _, h := range w.handles {
+		errs = append(errs, h.Close())
 	}
-	return w.packed.close()
+	w.handles = nil
+	if w.packed != nil {
+		errs = append(errs, w.packed.close())
+	}
+	return errors.Join(errs...)
 }
 
-// load fills the weights, with matrices from packed or, where that is nil, from the model; these it returns as parts too.
+// load fills the weights, with matrices from packed or, where that is nil, from the model; these it returns as parts too. When
+// it fails it closes packed.
 func load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOptions, packed *packedFile) (*Weights, []matrixPart, error) {
 	l := &loader{model: m, dev: dev, opts: opts, w: &Weights{
 		Model: m, Range: opts.Range, Mode: opts.Mode, packed: packed, dev: dev, context: opts.Context,
 	}}
-	if err := l.fetch(ctx); err != nil {
-		return nil, nil, err
-	}
-	if err := l.declare(ctx); err != nil {
-		return nil, nil, err
-	}
-	if err := l.stream(ctx); err != nil {
-		return nil, nil, err
+	for _, step := range []func(context.Context) error{l.fetch, l.declare, l.stream} {
+		if err := step(ctx); err != nil {
+			return nil, nil, errors.Join(err, l.w.Close())
+		}
 	}
 	return l.w, l.parts, nil
+}
+
+// vector puts parameters on the device.
+func (l *loader) vector(name string, v []float32) (units.Vector, error) {
+	h, err := l.dev.NewVector(name, v)
+	if err == nil {
+		l.w.handles = append(l.w.handles, h)
+	}
+	return h, err
 }
 
 // fetch makes what is going to be read available, in few requests.
@@ -184,7 +196,7 @@ func (l *loader) declare(ctx context.Context) error {
 	l.ropes = make(map[*inspect.RopeSpec]ropeTables)
 	if slopes := s.ALiBiSlopes(); slopes != nil && opts.Range.Len() > 0 {
 		var err error
-		if l.slopes, err = l.dev.NewVector("ALiBi slopes", slopes); err != nil {
+		if l.slopes, err = l.vector("ALiBi slopes", slopes); err != nil {
 			return err
 		}
 	}

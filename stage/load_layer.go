@@ -67,10 +67,10 @@ func (l *loader) rope(r *inspect.RopeSpec) (ropeTables, error) {
 			sin[i] = -sin[i]
 		}
 	}
-	if t.cos, err = l.dev.NewVector("rotary cosines", cos); err != nil {
+	if t.cos, err = l.vector("rotary cosines", cos); err != nil {
 		return t, err
 	}
-	if t.sin, err = l.dev.NewVector("rotary sines", sin); err != nil {
+	if t.sin, err = l.vector("rotary sines", sin); err != nil {
 		return t, err
 	}
 	t.queryCos, t.querySin = t.cos, t.sin
@@ -80,10 +80,10 @@ func (l *loader) rope(r *inspect.RopeSpec) (ropeTables, error) {
 			scale := r.QueryScale(i / pairs)
 			cos[i], sin[i] = cos[i]*scale, sin[i]*scale
 		}
-		if t.queryCos, err = l.dev.NewVector("rotary cosines of queries", cos); err != nil {
+		if t.queryCos, err = l.vector("rotary cosines of queries", cos); err != nil {
 			return t, err
 		}
-		if t.querySin, err = l.dev.NewVector("rotary sines of queries", sin); err != nil {
+		if t.querySin, err = l.vector("rotary sines of queries", sin); err != nil {
 			return t, err
 		}
 	}
@@ -126,7 +126,7 @@ func (l *loader) linear(ctx context.Context, role inspect.Role, layer int, parts
 		for _, r := range p.rows {
 			own = append(own, bias[r.First:r.First+r.N]...)
 		}
-		if p.dst.bias, err = l.dev.NewVector(biasName, own); err != nil {
+		if p.dst.bias, err = l.vector(biasName, own); err != nil {
 			return err
 		}
 	}
@@ -156,6 +156,7 @@ func (l *loader) matrix(role inspect.Role, t inspect.Tensor, rows []inspect.Rows
 	if err != nil {
 		return nil, err
 	}
+	l.w.handles = append(l.w.handles, p.linear)
 	l.w.Bytes += p.linear.Bytes()
 	return p.linear, nil
 }
@@ -233,7 +234,7 @@ func (l *loader) norm(ctx context.Context, role inspect.Role, layer int, dst *no
 			}
 		}
 	}
-	if dst.weight, err = l.dev.NewVector(name, w); err != nil {
+	if dst.weight, err = l.vector(name, w); err != nil {
 		return err
 	}
 	if name = s.BiasName(role, layer); name == "" {
@@ -242,6 +243,6 @@ func (l *loader) norm(ctx context.Context, role inspect.Role, layer int, dst *no
 	if w, err = l.floats(ctx, name, width); err != nil {
 		return err
 	}
-	dst.bias, err = l.dev.NewVector(name, w)
+	dst.bias, err = l.vector(name, w)
 	return err
 }

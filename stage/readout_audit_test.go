@@ -9,6 +9,7 @@ import (
 
 // failsOnce is a readout whose first run fails; an audit, too, looks at a run now and then.
 type failsOnce struct {
+	units.Executable
 	err  error
 	runs int
 }

@@ -1,7 +1,6 @@
 package units
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -38,6 +37,6 @@ func MemoryBandwidth(threads int) float64 {
 		p.run(j, chunks, func(_, i int) { sink.Add(kern.sum(buffer[i*words : (i+1)*words])) })
 		best = max(best, bandwidthBytes/time.Since(t).Seconds()/1e9)
 	}
-	runtime.KeepAlive(region)
+	region.release()
 	return best
 }

@@ -122,6 +122,11 @@ type cpuVector struct {
 
 func (v *cpuVector) Len() int { return len(v.v) }
 
+func (v *cpuVector) Close() error {
+	v.v = nil
+	return nil
+}
+
 func (v *cpuVector) owner() Device { return v.dev }
 
 func (v *cpuVector) values() []float32 { return v.v }

@@ -66,6 +66,9 @@ func (c *cpuCache) Spec() CacheSpec { return c.spec }
 func (c *cpuCache) owner() Device { return c.dev }
 
 func (c *cpuCache) Close() error {
+	if c.region != nil {
+		c.region.release()
+	}
 	c.region, c.layers = nil, nil
 	return nil
 }

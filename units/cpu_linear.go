@@ -45,6 +45,14 @@ func (l *cpuLinear) hold(packed []uint8) {
 
 func (l *cpuLinear) owner() Device { return l.dev }
 
+func (l *cpuLinear) Close() error {
+	if l.region != nil {
+		l.region.release()
+	}
+	l.region, l.packed, l.data, l.scale = nil, nil, nil, nil
+	return nil
+}
+
 func (l *cpuLinear) Bytes() int64 { return int64(len(l.packed)) }
 
 func (l *cpuLinear) panelCount() int { return padded(l.n, panelRows) / panelRows }

@@ -139,6 +139,9 @@ func (e *cpuExecutable) groupFrom(i int) *linearGroup {
 	return g
 }
 
+// Close has nothing to do: all of it is Go memory.
+func (e *cpuExecutable) Close() error { return nil }
+
 func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 	if !e.busy.CompareAndSwap(false, true) {
 		return errors.New("running a program: it is running already")

@@ -55,7 +55,7 @@ type Device interface {
 	NewCache(spec CacheSpec) (Cache, error)
 	// Compile checks the program (shapes, buffers, handles of this device) and prepares it.
 	Compile(p Program) (Executable, error)
-	// Close releases the device. Nothing made by it may be used afterwards.
+	// Close releases the device and what it made, of which nothing may be used afterwards.
 	Close() error
 }
 
@@ -69,10 +69,16 @@ type Linear interface {
 	Finish() error
 	// Bytes is the device memory it holds.
 	Bytes() int64
+	// Close gives that memory back. No program that uses the matrix may run afterwards.
+	Close() error
 }
 
 // Vector is a read-only float32 parameter on a device.
-type Vector interface{ Len() int }
+type Vector interface {
+	Len() int
+	// Close gives its memory back. No program that uses the parameter may run afterwards.
+	Close() error
+}
 
 // CacheSpec sizes a KV cache: Slots independent sessions of up to Context positions for each layer.
 type CacheSpec struct {
@@ -217,4 +223,6 @@ type Executable interface {
 	// Run executes the program for a batch. in holds len(rows) rows of the In width; out receives len(rows) rows of
 	// the Out width. Rows of one slot must be consecutive positions in ascending order.
 	Run(rows []Row, in, out []float32) error
+	// Close gives back what the program holds besides its handles. It must not be running.
+	Close() error
 }

@@ -1,6 +1,7 @@
 package units
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -95,10 +96,10 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 		if failed.Load() { // the first wrong bit in order is among those that run
 			break
 		}
-		g := &gate{dev: dev, ref: ref, turn: &turn, seed: 1}
+		g := newGate(dev, ref, &turn)
 		gates = append(gates, g)
 		run.Go(func() error {
-			if g.err = check(g); g.err != nil {
+			if g.err = errors.Join(check(g), g.close()); g.err != nil {
 				failed.Store(true)
 			}
 			return nil
@@ -125,12 +126,19 @@ func gateThreads(dev Device) int {
 
 // gate is one of the checks.
 type gate struct {
-	dev, ref Device
+	dev, ref *scope
 	turn     *sync.Mutex // held while dev runs, so that it has all its threads
 	seed     uint64
 	checks   []GateCheck
 	err      error
 }
+
+func newGate(dev, ref Device, turn *sync.Mutex) *gate {
+	return &gate{dev: &scope{Device: dev}, ref: &scope{Device: ref}, turn: turn, seed: 1}
+}
+
+// close gives back what the check made on the devices.
+func (g *gate) close() error { return errors.Join(g.dev.Close(), g.ref.Close()) }
 
 // gateChecks are the checks of the shapes, which do not depend on each other.
 func gateChecks(s GateShapes) []func(*gate) error {
@@ -170,7 +178,7 @@ type builder func(d Device, s *gateSeries) (Program, error)
 // pair compiles the program on both devices.
 func (g *gate) pair(build builder) (dev, ref Executable, width int, err error) {
 	var e [2]Executable
-	for i, d := range []Device{g.dev, g.ref} {
+	for i, d := range []*scope{g.dev, g.ref} {
 		s := gateSeries(g.seed)
 		p, err := build(d, &s)
 		if err != nil {
@@ -219,7 +227,7 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 		count = min(2*count, n-first)
 	}
 	g.checks = append(g.checks, GateCheck{op, shape, 2 * n * width})
-	if b, ok := g.dev.(batchStepper); ok && op == OpLinear {
+	if b, ok := g.dev.Device.(batchStepper); ok && op == OpLinear {
 		for _, size := range b.batchSteps() {
 			if err := g.repeated(dev, shape, size, in, want); err != nil {
 				return err

@@ -10,11 +10,6 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 	shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d, cap %v, alibi %v",
 		s.Heads, s.HeadDim, s.KVHeads, ctx, window, s.Cap, s.ALiBi)
 	caches := map[Device]Cache{}
-	defer func() {
-		for _, c := range caches {
-			c.Close()
-		}
-	}()
 	build := func(attend bool) builder {
 		return func(d Device, sr *gateSeries) (Program, error) {
 			return g.attentionProgram(d, sr, s, ctx, window, attend, caches)

@@ -3,6 +3,7 @@ package units
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,11 +51,48 @@ func TestWeightMemory(t *testing.T) {
 	runtime.KeepAlive(regions)
 }
 
+// TestWeightsAreGivenBack: matrices, large and small, and caches leave their memory when they are closed, without a collection.
+func TestWeightsAreGivenBack(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the resident memory is read from /proc")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	d := newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)
+	s := &scope{Device: d}
+	before := residentBytes(t)
+	const k = 4096
+	rows := make([]float32, k<<10)
+	for _, n := range []int{48 << 10, 1 << 10, 1 << 10, 1 << 10} {
+		l, err := s.NewLinear("weights", n, k, Int8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for first := 0; first < n; first += 1 << 10 {
+			if err := l.PutRows(first, rows); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const held = (48 + 3) << 10 * k
+	if n := residentBytes(t) - before; n < held {
+		t.Fatalf("%d bytes of weights, %d resident", held, n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The last region of small ones is kept for the next.
+	if n := residentBytes(t) - before; n > 64<<20 {
+		t.Errorf("%d bytes are resident after closing", n)
+	}
+}
+
 // TestRegionIsGivenBack: memory that nothing refers to goes back to the system.
 func TestRegionIsGivenBack(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the resident memory is read from /proc")
 	}
+	debug.FreeOSMemory() // of tests before, which else goes while this one counts
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const size = 256 << 20
 	before := residentBytes(t)
 	r, err := newRegion(size, true)

@@ -3,6 +3,7 @@ package units
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -32,14 +33,15 @@ const (
 )
 
 // Probe computes the seeded GEMM and times a decode-like and a prefill-like shape.
-func Probe(dev Device) (ProbeResult, error) {
+func Probe(dev Device) (p ProbeResult, err error) {
 	start := time.Now()
-	p := ProbeResult{Device: dev.Name()}
-	var err error
+	s := &scope{Device: dev}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	p.Device = dev.Name()
 	if p.Hash, err = ProbeHash(dev); err != nil {
 		return p, err
 	}
-	if p.GMACs, p.PrefillGMACs, err = probeSpeed(dev); err != nil {
+	if p.GMACs, p.PrefillGMACs, err = probeSpeed(s); err != nil {
 		return p, fmt.Errorf("probing %s: %w", dev.Name(), err)
 	}
 	p.Took = time.Since(start)
@@ -48,7 +50,9 @@ func Probe(dev Device) (ProbeResult, error) {
 
 // ProbeHash is the hash of Probe alone, which takes milliseconds.
 func ProbeHash(dev Device) ([32]byte, error) {
-	hash, err := probeHash(dev)
+	s := &scope{Device: dev}
+	hash, err := probeHash(s)
+	err = errors.Join(err, s.Close())
 	if err != nil {
 		return hash, fmt.Errorf("probing %s: %w", dev.Name(), err)
 	}

@@ -171,6 +171,7 @@ func (d *vulkanDevice) Close() error {
 	for _, b := range d.buffers {
 		b.Free()
 	}
+	d.runs, d.buffers = nil, nil
 	d.pool.close()
 	return d.vk.Close()
 }
@@ -214,6 +215,12 @@ type vulkanVector struct {
 }
 
 func (v *vulkanVector) Len() int { return len(v.v) }
+
+func (v *vulkanVector) Close() error {
+	v.dev.free(v.buf)
+	v.v, v.buf = nil, nil
+	return nil
+}
 
 func (v *vulkanVector) owner() Device { return v.dev }
 

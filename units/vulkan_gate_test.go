@@ -34,6 +34,18 @@ func vulkanTiersTest(t *testing.T, f func(t *testing.T, d *vulkanDevice)) {
 	}
 }
 
+// TestVulkanClose: a gate leaves nothing on the device.
+func TestVulkanClose(t *testing.T) {
+	d := vulkanTest(t, VulkanOptions{})
+	before := len(d.buffers)
+	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{N: 40, K: 70}}, Norms: []int{70}, Heads: 2, KVHeads: 1, HeadDim: 16, RotaryDim: 16, Context: 100}); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.buffers) != before || len(d.runs) != 0 {
+		t.Errorf("%d buffers and %d programs are left", len(d.buffers)-before, len(d.runs))
+	}
+}
+
 func TestVulkanGate(t *testing.T) {
 	vulkanTiersTest(t, func(t *testing.T, d *vulkanDevice) {
 		r, err := Gate(d, GateShapes{Linears: gateShapes.Linears})

@@ -76,6 +76,15 @@ func (l *vulkanLinear) offset(p *linearPart, limb, n int) int64 {
 
 func (l *vulkanLinear) owner() Device { return l.dev }
 
+func (l *vulkanLinear) Close() error {
+	for _, p := range l.parts {
+		l.dev.free(p.buf)
+	}
+	l.dev.free(l.scaleBuf)
+	l.parts, l.scales, l.scaleBuf = nil, nil, nil
+	return nil
+}
+
 func (l *vulkanLinear) Bytes() int64 {
 	n := 4 * int64(l.n)
 	for _, p := range l.parts {

@@ -66,7 +66,7 @@ func TestVulkanGateOps(t *testing.T) {
 // vulkanCheck compares a program with the plain reference on rows of every kind.
 func vulkanCheck(t *testing.T, d *vulkanDevice, op OpKind, shape string, width int, build builder) {
 	t.Helper()
-	g := &gate{dev: d, ref: newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels), turn: &sync.Mutex{}, seed: 1}
+	g := newGate(d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels), &sync.Mutex{})
 	if err := g.check(op, shape, width, build); err != nil {
 		t.Error(err)
 	}

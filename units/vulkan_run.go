@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -98,6 +99,15 @@ func rowBytes(b BufSpec) int64 {
 		return limbsRowBytes(b.Width)
 	}
 	return 4 * int64(b.Width)
+}
+
+func (e *vulkanExecutable) Close() error {
+	d := e.dev
+	d.mu.Lock()
+	d.runs = slices.DeleteFunc(d.runs, func(x *vulkanExecutable) bool { return x == e })
+	d.mu.Unlock()
+	e.drop()
+	return nil
 }
 
 func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
