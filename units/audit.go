@@ -92,12 +92,7 @@ func (a *auditor) verify(st *state) error {
 	case OpStoreKV:
 		return a.compareCache()
 	case OpAttend:
-		perKV := op.Heads / op.KVHeads
-		for h := 0; h < op.Heads; {
-			end := min(h+attendHeads, (h/perKV+1)*perKV)
-			s.attendGroup(op, 0, h, end, &a.s)
-			h = end
-		}
+		s.attendRow(op, 0, &a.s)
 	case OpAct:
 		s.act(op, 0, len(s.f32[op.Dst]))
 	case OpAdd:

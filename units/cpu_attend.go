@@ -2,317 +2,328 @@ package units
 
 import (
 	"errors"
-	"unsafe"
+	"math"
 )
 
-// Attention (NUMERICS.md section 8) of one batch row for a few query heads that share a key-value head.
-
-// attendHeads is the most query heads taken at once: three limbs each fill a tile.
-const attendHeads = maxTile / 3
+// Attention (NUMERICS.md section 8) of some queries, each a query head of a batch row, that share a key-value head: so
+// the keys and values are read once for all of them.
 
 var errScore = errors.New("an attention score is not finite")
 
+// query is one query head of one batch row.
+type query struct {
+	row, head int
+	lo, hi    int // the positions it sees, [lo, hi)
+	recip     float32
+}
+
 // scratch is what one worker needs beside the buffers; it grows on demand.
 type scratch struct {
-	u      [blockSums]unitSums
-	plain  []uint32 // three limb rows
-	tile   headTile
-	scores []float32 // [heads][span]: scores, then weights
-	tops   []uint32  // [heads][blocks]: bits of the largest weight of each block
-	total  []int64   // [heads][headDim padded]
-	heads  [attendHeads]headState
-	best   []int // routeRow
+	u, third [blockSums]unitSums
+	plain    []uint32 // three limb rows
+	best     []int    // routeRow
+
+	queries []query
+	tile    headTile // the queries, two limb rows each
+	exp2    []float32
+	scores  []float32 // per block, [queries][64]: scores, then limbs of weights
+	low     []int8    // per block, [queries, padded to an even number][64]: third limbs of weights
+	parts   []blockWeights
+	highest []float32 // m
+	lanes   []weightSums
+	sums    []int64   // D * 2^36
+	tops    []int32   // X
+	total   []int64   // [queries][headDim padded]
+	values  headTile  // the weights of a block
+	small   headTile  // their third limbs
 }
 
-// headTile is a tile or block tile of limb rows of attention.
-type headTile struct {
-	size, groups int
-	block        bool
-	words        []uint32
-	init         [maxTile * panelRows]int32 // as of tile
+// blockWeights are the weights of one query in one block (NUMERICS.md section 8), apart from the limbs.
+type blockWeights struct {
+	exp   int32 // of the last limb
+	limbs int32 // 2 or 3; 0 if all weights are 0
+	seen  int32 // how many positions of the block the query sees
+	// The values carry an offset, which the sum of the integers q tells: either sum is it, or sums are those of the limbs, which
+	// the products begin with.
+	sum  int32
+	sums [3]int32
 }
 
-// reset makes a tile of zeros for at least so many limb rows of groups groups.
-func (t *headTile) reset(kern *kernels, rows, groups int) {
-	t.groups, t.size = groups, tileSize(rows)
-	inits := t.size
-	if t.block = kern.pairs != nil && rows >= leastBlock && groups%blockGroups == 0; t.block {
-		t.size = padded(rows, 2)
-		inits = t.size * panelRows
-	}
-	t.words = grow(t.words, groups*t.size)
-	clear(t.words)
-	clear(t.init[:inits])
-}
+// weightSums are two parts, in 16 lanes each, of the sum of RNE(p * 2^36): in units of 2^18 and of 1. They hold those of
+// foldBlocks blocks.
+type weightSums [2][panelRows]int32
 
-// place writes a limb row, of this sum, into slot of the tile.
-func (t *headTile) place(row []uint32, slot int, sum int32) {
-	if t.block {
-		for at := slot * blockGroups; len(row) > 0; at += t.size * blockGroups {
-			row = row[copy(t.words[at:][:blockGroups], row):]
-		}
-		init := (*[panelRows]int32)(t.init[slot*panelRows:])
-		for i := range init {
-			init[i] = -128 * sum
-		}
-		return
-	}
-	for g, v := range row {
-		t.words[g*t.size+slot] = v
-	}
-	t.init[slot] = -128 * sum
-}
+const foldBlocks = 2048
 
-// multiply makes the unit sums of the tile with panels [p0, p1) of two limbs each, p1-p0 <= blockSums, the first of which
-// lies at the start of w: u[p] are those of panel p0+p.
-func (t *headTile) multiply(kern *kernels, u []unitSums, w []uint8, p0, p1 int) {
-	size := t.groups * panelRows * groupK
-	w = w[p0*2*size : p1*2*size]
-	if t.block {
-		kern.pairs(u[:p1-p0], t.init[:], w, int8s(t.words), t.size, t.groups)
-		return
-	}
-	for i := range 2 * (p1 - p0) {
-		kern.panel(u[i/2][i%2][:], t.init[:], w[i*size:(i+1)*size], int8s(t.words), t.size, t.groups)
-	}
-}
-
-// headState is one query head of attendGroup.
-type headState struct {
-	expQ  int
-	recip float32 // 1/D
-	expX  int     // X
-	block quantised
-	slot  int // first limb row in the tile of the current block; -1 if the head has no weight in it
-	row   []float32
-}
-
-// headLimbs is three limb rows of n values.
-func (s *scratch) headLimbs(n int) *[3][]int8 {
-	words := padded(max(n, blockPositions), padK) / groupK
-	if len(s.plain) < 3*words {
-		s.plain = make([]uint32, 3*words)
-	}
-	var l [3][]int8
-	for i := range l {
-		l[i] = int8s(s.plain[i*words : (i+1)*words])[:n]
-	}
-	return &l
-}
-
-// limbWords is limb row i of headLimbs(n) as words, the last filled up with zeros.
-func (s *scratch) limbWords(i, n int) []uint32 {
-	words := padded(max(n, blockPositions), padK) / groupK
-	row := s.plain[i*words : (i+1)*words]
-	clear(int8s(row)[n:])
-	return row[:padded(n, groupK)/groupK]
-}
-
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}
-
-// span is the positions a query sees, [lo, hi), and the start of the first block.
-type span struct{ lo, hi, base int }
-
-func visible(pos, window int) span {
-	lo := 0
+// span is the positions a query sees, [lo, hi).
+func visible(pos, window int) (lo, hi int) {
 	if window > 0 {
 		lo = max(0, pos-window+1)
 	}
-	return span{lo, pos + 1, lo / blockPositions * blockPositions}
+	return lo, pos + 1
 }
 
-// size is the number of positions from the first block to the end of the last.
-func (v span) size() int { return padded(v.hi-v.base, blockPositions) }
-
-// attendGroup computes query heads [h0, h1) of row r, all of one key-value head.
-func (st *state) attendGroup(op *Op, r, h0, h1 int, s *scratch) {
-	v := visible(st.rows[r].Pos, op.Window)
-	n := h1 - h0
-	s.scores = grow(s.scores, n*v.size())
-	s.tops = grow(s.tops, n*v.size()/blockPositions)
-	for i := range n {
-		s.heads[i].row = s.scores[i*v.size() : (i+1)*v.size()]
+// attendQueries is the most queries, of so many channels padded to whole panels, taken at once: two limb rows each fill a tile.
+func (k *kernels) attendQueries(hd int) int {
+	if k.pairs != nil && hd%(blockGroups*groupK) == 0 {
+		return blockTile / 2
 	}
-	if !st.queryTile(op, r, h0, n, s) {
+	return maxTile / 2
+}
+
+// attendRow computes query heads of row r, all of them.
+func (st *state) attendRow(op *Op, r int, s *scratch) {
+	perKV := op.Heads / op.KVHeads
+	for h := 0; h < op.Heads; {
+		end := min(h+st.kern.attendQueries(st.cache.hd), (h/perKV+1)*perKV)
+		s.queries = s.queries[:0]
+		for ; h < end; h++ {
+			s.queries = append(s.queries, st.query(op, r, h))
+		}
+		st.attend(op, s)
+	}
+}
+
+func (st *state) query(op *Op, r, head int) query {
+	lo, hi := visible(st.rows[r].Pos, op.Window)
+	return query{row: r, head: head, lo: lo, hi: hi}
+}
+
+// blockSpan is the blocks [first, last) that queries see, and those [from, to) that all of them see to the last position.
+func blockSpan(queries []query) (first, last, from, to int) {
+	first, to = math.MaxInt, math.MaxInt
+	for i := range queries {
+		q := &queries[i]
+		first, last = min(first, q.lo/blockPositions), max(last, (q.hi+blockPositions-1)/blockPositions)
+		from, to = max(from, (q.lo+blockPositions-1)/blockPositions), min(to, q.hi/blockPositions)
+	}
+	return
+}
+
+// inBlock is the part of a block that starts at a position, [lo, hi) counted from there, that the query sees; it may be empty.
+func (q *query) inBlock(start int) (lo, hi int) {
+	lo = min(max(q.lo-start, 0), blockPositions)
+	return lo, max(lo, min(q.hi-start, blockPositions))
+}
+
+// attend computes s.queries, of rows of one slot.
+func (st *state) attend(op *Op, s *scratch) {
+	first, last, from, to := blockSpan(s.queries)
+	n, blocks := len(s.queries), last-first
+	s.scores = grow(s.scores, blocks*n*blockPositions)
+	s.low = grow(s.low, blocks*padded(n, 2)*blockPositions)
+	s.parts = grow(s.parts, blocks*n)
+	s.highest, s.sums, s.tops, s.lanes = grow(s.highest, n), grow(s.sums, n), grow(s.tops, n), grow(s.lanes, n)
+	for i := range n {
+		s.highest[i], s.sums[i], s.tops[i], s.lanes[i] = float32(math.Inf(-1)), 0, zeroExponent, weightSums{}
+	}
+	if r, ok := st.queryTile(op, s); !ok {
 		st.fail(op, r, errNotFinite)
 		return
 	}
-	kvh := h0 / (op.Heads / op.KVHeads)
-	st.attendScores(op, r, kvh, n, v, s)
-	for i := range n {
-		if !st.adjust(op, h0+i, s.heads[i].row[v.lo-v.base:v.hi-v.base]) || !st.softmax(op, r, kvh, i, v, s) {
+	row, kvh := &st.rows[s.queries[0].row], s.queries[0].head/(op.Heads/op.KVHeads)
+	for b := first; b < last; b++ {
+		block := st.cache.block(op.CacheLayer, row.Slot, kvh, b)
+		if r, ok := st.attendScores(op, block, b, first, b >= from && b < to, s); !ok {
 			st.fail(op, r, errScore)
 			return
 		}
 	}
-	st.attendValues(op, r, kvh, n, v, s)
-	out := st.f32[op.Dst][r*op.Heads*op.HeadDim+h0*op.HeadDim:]
-	for i := range n {
-		h := &s.heads[i]
-		p := pow2(h.expX - 12)
-		total := s.total[i*st.cache.hd:]
-		for d := range op.HeadDim {
-			out[i*op.HeadDim+d] = flush(float32(float32(total[d])*p) * h.recip)
+	for i, m := range s.highest {
+		if m-m != 0 {
+			st.fail(op, s.queries[i].row, errScore)
+			return
+		}
+	}
+	for b := first; b < last; b++ {
+		st.weighBlock(st.cache.block(op.CacheLayer, row.Slot, kvh, b), b, first, s)
+		if (b-first)%foldBlocks == foldBlocks-1 {
+			s.fold()
+		}
+	}
+	s.fold()
+	s.total = grow(s.total, n*st.cache.hd)
+	clear(s.total)
+	for b := first; b < last; b++ {
+		st.attendValues(st.cache.block(op.CacheLayer, row.Slot, kvh, b), b-first, s)
+	}
+	for i := range s.queries {
+		q := &s.queries[i]
+		out := st.f32[op.Dst][(q.row*op.Heads+q.head)*op.HeadDim:][:op.HeadDim]
+		p, recip := pow2(int(s.tops[i])-12), recip(float32(s.sums[i])*(1.0/(1<<36)))
+		for d, v := range s.total[i*st.cache.hd:][:op.HeadDim] {
+			out[d] = flush(float32(float32(v)*p) * recip)
 		}
 	}
 }
 
-// queryTile quantises n query heads into a tile of two limb rows each.
-func (st *state) queryTile(op *Op, r, h0, n int, s *scratch) bool {
-	groups := st.cache.hd / groupK
+// queryTile quantises the queries into a tile of two limb rows each; false and the row if a value is not finite.
+func (st *state) queryTile(op *Op, s *scratch) (row int, ok bool) {
+	n := len(s.queries)
 	limbs := s.headLimbs(op.HeadDim)
-	s.tile.reset(st.kern, 2*n, groups)
-	for i := range n {
-		x := st.f32[op.A][(r*op.Heads+h0+i)*op.HeadDim:][:op.HeadDim]
+	s.tile.reset(st.kern, 2*n, st.cache.hd/groupK)
+	s.exp2 = grow(s.exp2, n)
+	for i := range s.queries {
+		at := &s.queries[i]
+		x := st.f32[op.A][(at.row*op.Heads+at.head)*op.HeadDim:][:op.HeadDim]
 		q, ok := quantiseRow(st.kern, limbs, x, false)
 		if !ok {
-			return false
+			return at.row, false
 		}
-		s.heads[i].expQ = q.exp
+		s.exp2[i] = pow2(q.exp)
 		for limb := range 2 {
 			s.tile.place(s.limbWords(limb, op.HeadDim), 2*i+limb, q.sums[limb])
 		}
 	}
-	return true
+	return 0, true
 }
 
-// attendScores fills s_j of every visible position, a block of positions at a time.
-func (st *state) attendScores(op *Op, r, kvh, n int, v span, s *scratch) {
-	for start := v.base; start < v.hi; start += blockPositions {
-		b := st.cache.block(op.CacheLayer, st.rows[r].Slot, kvh, start/blockPositions)
-		p0, p1 := max(0, v.lo-start)/panelRows, (min(v.hi-start, blockPositions)+panelRows-1)/panelRows
-		s.tile.multiply(st.kern, s.u[:], b.k, p0, p1)
-		for p := p0; p < p1; p++ {
-			u, exps, at := &s.u[p-p0], b.expK[p*panelRows:][:panelRows], start-v.base+p*panelRows
-			for i := range n {
-				sums := 2 * i * panelRows
-				st.kern.scores(s.heads[i].row[at:][:panelRows], u[0][sums:][:2*panelRows], u[1][sums:][:2*panelRows],
-					pow2(s.heads[i].expQ), exps, op.Scale)
-			}
+// blockScores are the scores of block b, then its weights.
+func (s *scratch) blockScores(i int) []float32 {
+	size := len(s.queries) * blockPositions
+	return s.scores[i*size : (i+1)*size]
+}
+
+// attendScores fills s_j of block b of all queries and raises their maxima; false and the row if a score to be capped is not
+// finite. whole says that all queries see all of the block.
+func (st *state) attendScores(op *Op, block kvBlock, b, first int, whole bool, s *scratch) (row int, ok bool) {
+	start, x := b*blockPositions, s.blockScores(b-first)
+	p0, p1 := 0, blockPositions/panelRows
+	if !whole {
+		p0, p1 = s.seenPanels(start)
+	}
+	s.tile.multiply(st.kern, s.u[:], block.k, p0, p1)
+	st.kern.scores(x[p0*panelRows:], s.u[:p1-p0], s.exp2, block.expK[p0*panelRows:], op.Scale)
+	for i := range s.queries {
+		if op.Cap == 0 && op.Slopes == nil && whole {
+			break
 		}
+		q, row := &s.queries[i], x[i*blockPositions:][:blockPositions]
+		lo, hi := q.inBlock(start)
+		if !st.adjust(op, q, row[lo:hi], start+lo) {
+			return q.row, false
+		}
+		hide(row[:lo])
+		hide(row[hi:])
+	}
+	st.kern.highest(s.highest, x)
+	return 0, true
+}
+
+// seenPanels are the panels [p0, p1) of a block of which a query sees some position.
+func (s *scratch) seenPanels(start int) (p0, p1 int) {
+	p0 = blockPositions / panelRows
+	for i := range s.queries {
+		if lo, hi := s.queries[i].inBlock(start); lo < hi {
+			p0, p1 = min(p0, lo/panelRows), max(p1, (hi+panelRows-1)/panelRows)
+		}
+	}
+	return
+}
+
+// hide gives scores of positions that are not seen the weight 0.
+func hide(scores []float32) {
+	for i := range scores {
+		scores[i] = float32(math.Inf(-1))
 	}
 }
 
-// adjust applies the soft cap and ALiBi (section 8.1) to the scores of head h, whose last is that of the row's own
-// position; false if a score to be capped is not finite.
-func (st *state) adjust(op *Op, h int, scores []float32) bool {
+// adjust applies the soft cap and ALiBi (section 8.1) to scores of a query, the first that of position pos; false if a score
+// to be capped is not finite.
+func (st *state) adjust(op *Op, q *query, scores []float32, pos int) bool {
 	if op.Cap != 0 && !softcapRow(st.kern, scores, scores, op.Cap) {
 		return false
 	}
 	if op.Slopes != nil {
-		slope := vectorOf(op.Slopes)[h]
+		slope := vectorOf(op.Slopes)[q.head]
 		for i, v := range scores {
-			scores[i] = flush(v + float32(slope*float32(i-len(scores)+1)))
+			scores[i] = flush(v + float32(slope*float32(pos+i-(q.hi-1))))
 		}
 	}
 	return true
 }
 
-// softmax turns the scores of head i into weights w_j and finds D and X; false if a score is not finite.
-func (st *state) softmax(op *Op, r, kvh, i int, v span, s *scratch) bool {
-	h := &s.heads[i]
-	seen := h.row[v.lo-v.base : v.hi-v.base]
-	m := st.kern.highest(seen)
-	if m-m != 0 {
-		return false
+// weighBlock turns the scores of block b into the limbs of weights w_j, adds to D and raises X.
+func (st *state) weighBlock(block kvBlock, b, first int, s *scratch) {
+	n := len(s.queries)
+	x, parts := s.blockScores(b-first), s.parts[(b-first)*n:][:n]
+	low := s.low[(b-first)*padded(n, 2)*blockPositions:][:n*blockPositions]
+	for i := range s.queries {
+		lo, hi := s.queries[i].inBlock(b * blockPositions)
+		parts[i].seen = int32(hi - lo)
 	}
-	sum, top := int64(0), zeroExponent
-	tops := s.tops[i*v.size()/blockPositions:]
-	for b := v.base; b < v.hi; b += blockPositions {
-		exps := st.cache.block(op.CacheLayer, st.rows[r].Slot, kvh, b/blockPositions).expV
-		lo, hi := max(b, v.lo), min(b+blockPositions, v.hi)
-		part, largest := st.kern.weigh(h.row[lo-v.base:hi-v.base], m, exps[lo-b:hi-b])
-		sum += part
-		tops[(b-v.base)/blockPositions] = largest
-		if largest != 0 {
-			top = max(top, rowExponent(largest))
+	if st.kern.weighTile != nil {
+		st.kern.weighTile(x, low, parts, s.highest, block.expV, s.lanes)
+	} else {
+		for i := range s.queries {
+			lo, hi := s.queries[i].inBlock(b * blockPositions)
+			s.sums[i] += s.weighRow(st.kern, i, x, low, &parts[i], lo, hi, block.expV)
 		}
 	}
-	h.recip = recip(float32(sum) * (1.0 / (1 << 36)))
-	h.expX = top
-	return true
-}
-
-// attendValues sums the weighted values of every block into total.
-func (st *state) attendValues(op *Op, r, kvh, n int, v span, s *scratch) {
-	c := st.cache
-	s.total = grow(s.total, n*c.hd)
-	clear(s.total)
-	for b := v.base; b < v.hi; b += blockPositions {
-		if !st.weightTile(n, b, v, s) {
-			continue
-		}
-		block := c.block(op.CacheLayer, st.rows[r].Slot, kvh, b/blockPositions)
-		panels := c.hd / panelRows
-		for p0 := 0; p0 < panels; p0 += blockSums {
-			p1 := min(p0+blockSums, panels)
-			s.tile.multiply(st.kern, s.u[:], block.v, p0, p1)
-			for i := range n {
-				h := &s.heads[i]
-				n := h.block.exp - h.expX + 12
-				if h.slot < 0 || n < -62 { // further down all is 0
-					continue
-				}
-				at := h.slot * panelRows
-				for p := p0; p < p1; p++ {
-					u := &s.u[p-p0]
-					st.kern.accumulate(s.total[i*c.hd+p*panelRows:][:panelRows], u[0][at:], u[1][at:], h.block.limbs, n)
-				}
-			}
+	for i := range parts {
+		if p := &parts[i]; p.limbs != 0 {
+			s.tops[i] = max(s.tops[i], p.exp+8*(p.limbs-2))
 		}
 	}
 }
 
-// weightTile quantises the weights of block b of each head into a tile; false if all are zero.
-func (st *state) weightTile(n, b int, v span, s *scratch) bool {
-	lo, hi := max(b, v.lo), min(b+blockPositions, v.hi)
-	used := 0
-	for i := range n {
-		h := &s.heads[i]
-		h.slot = -1
-		if s.tops[i*v.size()/blockPositions+(b-v.base)/blockPositions] == 0 {
-			continue
-		}
-		// The scores are not needed any more once quantised: their place keeps the limbs until the tile's size is known.
-		limbs := s.headLimbs(hi - lo)
-		h.block, _ = quantiseRow(st.kern, limbs, h.row[lo-v.base:hi-v.base], true)
-		h.slot = used
-		keepLimbs(h.row[b-v.base:][:blockPositions], limbs, lo-b, h.block.limbs)
-		used += h.block.limbs
+// weighRow is weighTile for query i, of which the positions [lo, hi) are seen; it returns what D * 2^36 grows by.
+func (s *scratch) weighRow(kern *kernels, i int, x []float32, low []int8, part *blockWeights, lo, hi int, exps []int16) int64 {
+	w := x[i*blockPositions:][lo:hi]
+	sum, top := int64(0), uint32(0)
+	limbs := s.headLimbs(blockPositions)
+	for l := range limbs {
+		clear(limbs[l])
 	}
-	if used == 0 {
-		return false
+	*part = blockWeights{seen: part.seen}
+	if lo < hi {
+		sum, top = kern.weigh(w, s.highest[i], exps[lo:hi])
 	}
-	s.tile.reset(st.kern, used, blockPositions/groupK)
-	for i := range n {
-		h := &s.heads[i]
-		if h.slot < 0 {
-			continue
-		}
-		words := wordsOf(h.row[b-v.base:][:blockPositions])
-		for limb := range h.block.limbs {
-			s.tile.place(words[limb*blockPositions/groupK:][:blockPositions/groupK], h.slot+limb, h.block.sums[limb])
-		}
+	if top != 0 {
+		seen := [3][]int8{limbs[0][lo:hi], limbs[1][lo:hi], limbs[2][lo:hi]}
+		q, _ := quantiseRow(kern, &seen, w, true)
+		part.exp, part.limbs, part.sums = int32(q.exp), int32(q.limbs), q.sums
 	}
-	return true
+	rows := limbsOf(x)[2*i*blockPositions:]
+	copy(rows, limbs[0])
+	copy(rows[blockPositions:], limbs[1])
+	copy(low[i*blockPositions:], limbs[2])
+	return sum
 }
 
-// keepLimbs stores limb rows of at most 64 values, which begin at offset, as 16 words each in the place of floats.
-func keepLimbs(dst []float32, limbs *[3][]int8, offset, count int) {
-	words := wordsOf(dst)
-	for limb := range count {
-		row := words[limb*blockPositions/groupK:][:blockPositions/groupK]
-		clear(row)
-		copy(int8s(row)[offset:], limbs[limb])
+// fold adds the lanes to the sums.
+func (s *scratch) fold() {
+	for i := range s.lanes {
+		for l, v := range s.lanes[i][0] {
+			s.sums[i] += int64(v)<<18 + int64(s.lanes[i][1][l])
+		}
+		s.lanes[i] = weightSums{}
 	}
 }
 
-// wordsOf views floats as words.
-func wordsOf(x []float32) []uint32 {
-	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+// attendValues adds the weighted values of block i, counted from the first, to the totals.
+func (st *state) attendValues(block kvBlock, i int, s *scratch) {
+	n, most := len(s.queries), int32(0)
+	parts := s.parts[i*n:][:n]
+	for i := range parts {
+		most = max(most, parts[i].limbs)
+	}
+	if most == 0 {
+		return
+	}
+	s.values.take(st.kern, limbsOf(s.blockScores(i)), parts, 0, 2)
+	if most == 3 {
+		s.small.take(st.kern, s.low[i*padded(n, 2)*blockPositions:], parts, 2, 1)
+	}
+	panels := st.cache.hd / panelRows
+	for p0 := 0; p0 < panels; p0 += blockSums {
+		p1 := min(p0+blockSums, panels)
+		s.values.multiply(st.kern, s.u[:], block.v, p0, p1)
+		third := s.third[:0]
+		if most == 3 {
+			third = s.third[:p1-p0]
+			s.small.multiply(st.kern, third, block.v, p0, p1)
+		}
+		st.kern.accumulate(s.total[p0*panelRows:], st.cache.hd, s.u[:p1-p0], third, parts, s.tops)
+	}
 }

@@ -100,20 +100,44 @@ func (e *cpuExecutable) linear(st *state, g *linearGroup) {
 	})
 }
 
-// attend is OpAttend, cut by row and by query heads of one key-value head: as many heads together as leaves every
-// thread something to do, since they share the reading of the keys and values.
+// attend is OpAttend, cut into queries of one key-value head: as many together as leave every thread something to do,
+// since they share the reading of the keys and values.
 func (e *cpuExecutable) attend(st *state, op *Op) {
 	perKV := op.Heads / op.KVHeads
-	perTask := min(perKV, attendHeads)
-	for perTask > 1 && len(st.rows)*op.KVHeads*((perKV+perTask-1)/perTask) < e.dev.threads {
+	perTask := st.kern.attendQueries(st.cache.hd)
+	var tasks []attendTask
+	for {
+		tasks = tasks[:0]
+		for first := 0; first < len(st.rows); {
+			end := first + 1
+			for end < len(st.rows) && st.rows[end].Slot == st.rows[first].Slot && near(st.rows[end].Pos, st.rows[end-1].Pos) {
+				end++
+			}
+			queries := (end - first) * perKV
+			cuts := (queries + perTask - 1) / perTask
+			for i := range cuts {
+				tasks = append(tasks, attendTask{first*perKV + i*queries/cuts, first*perKV + (i+1)*queries/cuts})
+			}
+			first = end
+		}
+		if perTask == 1 || len(tasks)*op.KVHeads >= e.dev.threads {
+			break
+		}
 		perTask--
 	}
-	cuts := (perKV + perTask - 1) / perTask
-	e.dev.pool.run(e.job, len(st.rows)*op.KVHeads*cuts, func(worker, i int) {
+	e.dev.pool.run(e.job, len(tasks)*op.KVHeads, func(worker, i int) {
 		// The latest rows see the most positions: they go first, so that no long task is left for the end.
-		r := len(st.rows) - 1 - i/(op.KVHeads*cuts)
-		kvh, cut := i/cuts%op.KVHeads, i%cuts
-		h0 := kvh*perKV + cut*perTask
-		st.attendGroup(op, r, h0, min(h0+perTask, (kvh+1)*perKV), &e.scratch[worker])
+		t, kvh, s := tasks[len(tasks)-1-i/op.KVHeads], i%op.KVHeads, &e.scratch[worker]
+		s.queries = s.queries[:0]
+		for q := t.first; q < t.end; q++ {
+			s.queries = append(s.queries, st.query(op, q/perKV, kvh*perKV+q%perKV))
+		}
+		st.attend(op, s)
 	})
 }
+
+// attendTask is a range of the queries of each key-value head, counted over all rows.
+type attendTask struct{ first, end int }
+
+// near says whether queries at two positions see almost the same.
+func near(a, b int) bool { return max(a, b)-min(a, b) <= 1 }

@@ -103,10 +103,12 @@ func TestGateCatchesFaults(t *testing.T) {
 	}
 	// Values whose exponents lie far apart.
 	k = *d.kern
-	k.accumulate = func(total []int64, u, u2 []int32, limbs, n int) {
-		d.kern.accumulate(total, u, u2, limbs, n)
-		if n < -3 {
-			total[1] += 1 << 40
+	k.accumulate = func(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
+		d.kern.accumulate(total, stride, u, low, parts, tops)
+		for i := range parts {
+			if n := parts[i].shift(tops[i]); n >= leastShift && n < -3 {
+				total[i*stride+1] += 1 << 40
+			}
 		}
 	}
 	_, err = Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Heads: 14, KVHeads: 2, HeadDim: 64, Context: 80})

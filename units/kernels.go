@@ -91,20 +91,29 @@ type kernels struct {
 	// act computes y = act(x), or flush(act(x) * up) if up is not nil; y may be x or up.
 	act func(kind ActKind, y, x, up []float32)
 
-	// scores joins the unit sums of one query head with 16 keys into s_j (section 8): hi and lo are those with the keys'
-	// high and low limbs, [2 query limbs][16], exps the keys' exponents.
-	scores func(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scale float32)
+	// scores joins the unit sums of queries, two limb rows each, with the keys of consecutive panels into s_j (section 8): u[p][b]
+	// are those with limb b of the keys of panel p, exps the keys' exponents.
+	//
+	//	dst[i*64+p*16:][:16] of query i < len(exp2q) and panel p < len(u)
+	scores func(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32)
 
-	// highest is the largest of x, which holds no NaN and no -0 and at least one value.
-	highest func(x []float32) float32
+	// highest raises best[i] to the largest of x[i*64:][:64], which hold no NaN and no -0.
+	highest func(best, x []float32)
 
 	// weigh turns scores into weights w_j, given their maximum and the values' exponents; it returns the sum of
 	// RNE(p_j * 2^36) and the bits of the largest weight.
 	weigh func(w []float32, m float32, exps []int16) (sum int64, top uint32)
 
-	// accumulate adds shift(B, n) of 16 channels, -62 <= n <= 12: u and u2 are the unit sums [limbs][16] of the weights
-	// with the high and the low limbs of the values.
-	accumulate func(total []int64, u, u2 []int32, limbs, n int)
+	// weighTile, nil in sets that leave it to weigh and quantiseRow, turns the scores [queries][64] of a block, -Inf where a
+	// position is not seen, given the maximum of each query and the values' exponents, into the limbs of the weights: in the place
+	// of the scores, rows [queries][2 limbs][64] of int8; in low [queries][64] the third limbs of those that have one. It fills
+	// parts in, seen excepted, and adds to sums.
+	weighTile func(x []float32, low []int8, parts []blockWeights, m []float32, exps []int16, sums []weightSums)
+
+	// accumulate adds shift(B, n) of the channels of consecutive panels for each query, to total[i*stride+p*16:][:16]: u[p][b]
+	// are the unit sums of its first two limbs, two rows each, with limb b of the values, low[p][b] those of its third limb, one
+	// row each; low is empty if no query has one. n is exp - top + 12.
+	accumulate func(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32)
 
 	// sum adds words, for MemoryBandwidth.
 	sum func(x []uint64) uint64

@@ -102,3 +102,14 @@
 	SHLL  CX, AX  \
 	DECL  AX      \
 	KMOVW AX, K1
+
+// REDUCE adds the lanes of z into its lowest, through the registers y, x of the same number and temporaries.
+#define REDUCE(z, y, x, ty, tx) \
+	VEXTRACTI64X4 $1, z, ty     \
+	VPADDD ty, y, y             \
+	VEXTRACTI128 $1, y, tx      \
+	VPADDD tx, x, x             \
+	VPSHUFD $0x4e, x, tx        \
+	VPADDD tx, x, x             \
+	VPSHUFD $0xb1, x, tx        \
+	VPADDD tx, x, x

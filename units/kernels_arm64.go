@@ -85,22 +85,33 @@ func panelSDOT(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 	}
 }
 
-func highestVector(x []float32) float32 {
-	n := len(x) &^ 7
-	m := x[0]
-	if n < len(x) {
-		m = highestGeneric(x[n:])
+func highestVector(best, x []float32) {
+	for i := range best {
+		best[i] = max(best[i], highestX8(&x[i*blockPositions:][:blockPositions][0], blockPositions/8))
 	}
-	if n > 0 {
-		m = max(m, highestX8(&x[0], n/8))
-	}
-	return m
 }
 
-func accumulateVector(total []int64, u, u2 []int32, limbs, n int) {
-	_, _, _ = total[panelRows-1], u[limbs*panelRows-1], u2[limbs*panelRows-1]
-	if limbs < 2 || limbs > 3 || n < -62 || n > 63 {
-		panic("units: accumulate of a shape that is no block")
+func accumulateVector(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
+	for i := range parts {
+		part := &parts[i]
+		n := part.shift(tops[i])
+		if n < leastShift {
+			continue
+		}
+		if part.sum != 0 {
+			panic("units: accumulate of unit sums with an offset")
+		}
+		for p := range u {
+			to := total[i*stride+p*panelRows:][:panelRows]
+			hi, lo := u[p][0][2*i*panelRows:][:2*panelRows], u[p][1][2*i*panelRows:][:2*panelRows]
+			if part.limbs == 2 {
+				accumulateX16(&to[0], &hi[0], &lo[0], 2, n)
+				continue
+			}
+			var three [2][3 * panelRows]int32
+			copy(three[0][copy(three[0][:], hi):], low[p][0][i*panelRows:])
+			copy(three[1][copy(three[1][:], lo):], low[p][1][i*panelRows:])
+			accumulateX16(&to[0], &three[0][0], &three[1][0], 3, n)
+		}
 	}
-	accumulateX16(&total[0], &u[0], &u2[0], limbs, n)
 }

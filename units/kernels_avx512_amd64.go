@@ -15,7 +15,8 @@ var avx512Kernels = kernels{
 	act:        actVector512,
 	scores:     scoresVector512,
 	highest:    highestVector512,
-	weigh:      weighVector512,
+	weigh:      weighVector,
+	weighTile:  weighTile512,
 	accumulate: accumulateVector512,
 
 	sum: sumVector512,

@@ -53,17 +53,6 @@ absmaxtail:
 	VZEROUPPER
 	RET
 
-// REDUCE adds the lanes of z into its lowest, through the registers y, x of the same number and temporaries.
-#define REDUCE(z, y, x, ty, tx) \
-	VEXTRACTI64X4 $1, z, ty     \
-	VPADDD ty, y, y             \
-	VEXTRACTI128 $1, y, tx      \
-	VPADDD tx, x, x             \
-	VPSHUFD $0x4e, x, tx        \
-	VPADDD tx, x, x             \
-	VPSHUFD $0xb1, x, tx        \
-	VPADDD tx, x, x
-
 // func split2AVX512(hi, lo *int8, x *float32, n int, scale float32, out *[4]int32)
 // out: largest and sum of |q|>>1, sums of the limbs.
 TEXT ·split2AVX512(SB), NOSPLIT, $0-48

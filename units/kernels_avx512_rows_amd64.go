@@ -11,16 +11,16 @@ func siluAVX512(y, x, up *float32, n int, exp2, recip *float32)
 func geluAVX512(y, x, up *float32, n int, exp2, recip *float32)
 
 //go:noescape
-func scoresAVX512(dst *float32, hi, lo *int32, exp2q float32, exps *int16, scale float32)
+func scoresAVX512(dst *float32, u *unitSums, exp2q *float32, n, panels int, exps *int16, scale float32)
 
 //go:noescape
-func highestAVX512(x *float32, blocks int) float32
+func highestAVX512(best, x *float32, n int)
 
 //go:noescape
-func weighAVX512(w *float32, n int, m float32, exps *int16, exp2 *float32) (sum int64, top uint32)
+func weighAVX512(x *float32, low *int8, parts *blockWeights, m *float32, exps *int16, sums *weightSums, n int, exp2 *float32)
 
 //go:noescape
-func accumulateAVX512(total *int64, u, u2 *int32, limbs, n int)
+func accumulateAVX512(total *int64, stride int, u, low *unitSums, panels int, parts *blockWeights, tops *int32, n int)
 
 //go:noescape
 func momentsAVX512(x *float32, n int, scale float32) (sum, squares int64)
@@ -48,37 +48,37 @@ func actVector512(kind ActKind, y, x, up []float32) {
 	f(&y[0], &x[0], u, len(x), &luts.Exp2[0], &luts.Recip[0])
 }
 
-func scoresVector512(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scale float32) {
-	_, _, _, _ = dst[panelRows-1], hi[2*panelRows-1], lo[2*panelRows-1], exps[panelRows-1]
-	scoresAVX512(&dst[0], &hi[0], &lo[0], exp2q, &exps[0], scale)
+func scoresVector512(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32) {
+	n, panels := len(exp2q), len(u)
+	if n > blockTile/2 {
+		panic("units: scores of more queries than a tile holds")
+	}
+	_, _ = dst[(n-1)*blockPositions+panels*panelRows-1], exps[panels*panelRows-1]
+	scoresAVX512(&dst[0], &u[0], &exp2q[0], n, panels, &exps[0], scale)
 }
 
-func highestVector512(x []float32) float32 {
-	n := len(x) &^ 15
-	m := x[0]
-	if n < len(x) {
-		m = highestGeneric(x[n:])
-	}
-	if n > 0 {
-		m = max(m, highestAVX512(&x[0], n/16))
-	}
-	return m
+func highestVector512(best, x []float32) {
+	_ = x[len(best)*blockPositions-1]
+	highestAVX512(&best[0], &x[0], len(best))
 }
 
-func weighVector512(w []float32, m float32, exps []int16) (sum int64, top uint32) {
-	if len(w) == 0 {
-		return
-	}
-	_ = exps[len(w)-1]
-	return weighAVX512(&w[0], len(w), m, &exps[0], &luts.Exp2[0])
+func weighTile512(x []float32, low []int8, parts []blockWeights, m []float32, exps []int16, sums []weightSums) {
+	n := len(parts)
+	_, _, _, _, _ = x[n*blockPositions-1], low[n*blockPositions-1], m[n-1], exps[blockPositions-1], sums[n-1]
+	weighAVX512(&x[0], &low[0], &parts[0], &m[0], &exps[0], &sums[0], n, &luts.Exp2[0])
 }
 
-func accumulateVector512(total []int64, u, u2 []int32, limbs, n int) {
-	_, _, _ = total[panelRows-1], u[limbs*panelRows-1], u2[limbs*panelRows-1]
-	if limbs < 2 || limbs > 3 || n < -62 || n > 63 {
-		panic("units: accumulate of a shape that is no block")
+func accumulateVector512(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
+	n, panels := len(parts), len(u)
+	if n > blockTile/2 {
+		panic("units: accumulate of more queries than a tile holds")
 	}
-	accumulateAVX512(&total[0], &u[0], &u2[0], limbs, n)
+	_, _ = total[(n-1)*stride+panels*panelRows-1], tops[n-1]
+	var third *unitSums
+	if len(low) > 0 {
+		third = &low[:panels][0]
+	}
+	accumulateAVX512(&total[0], stride, &u[0], third, panels, &parts[0], &tops[0], n)
 }
 
 func momentsVector512(x []float32, scale float32) (sum, squares int64) {

@@ -158,9 +158,14 @@ func actVector(kind ActKind, y, x, up []float32) {
 	actGeneric(kind, y[n:], x[n:], rest)
 }
 
-func scoresVector(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scale float32) {
-	_, _, _, _ = dst[panelRows-1], hi[2*panelRows-1], lo[2*panelRows-1], exps[panelRows-1]
-	scoresX16(&dst[0], &hi[0], &lo[0], exp2q, &exps[0], scale)
+func scoresVector(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32) {
+	for p := range u {
+		e := exps[p*panelRows:][:panelRows]
+		for i, q := range exp2q {
+			hi, lo := u[p][0][2*i*panelRows:][:2*panelRows], u[p][1][2*i*panelRows:][:2*panelRows]
+			scoresX16(&dst[i*blockPositions+p*panelRows:][:panelRows][0], &hi[0], &lo[0], q, &e[0], scale)
+		}
+	}
 }
 
 func weighVector(w []float32, m float32, exps []int16) (sum int64, top uint32) {

@@ -42,23 +42,28 @@ func actGeneric(kind ActKind, y, x, up []float32) {
 	}
 }
 
-func scoresGeneric(dst []float32, hi, lo []int32, exp2q float32, exps []int16, scale float32) {
-	for i := range dst[:panelRows] {
-		m := hi[panelRows+i] + lo[i]
-		c := float32(float32(hi[i])*256) + float32(m)
-		c = float32(c*256) + float32(lo[panelRows+i])
-		dst[i] = flush(float32(float32(c*exp2q)*pow2(int(exps[i]))) * scale)
+func scoresGeneric(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32) {
+	for p := range u {
+		for i, e := range exp2q {
+			hi, lo := u[p][0][2*i*panelRows:][:2*panelRows], u[p][1][2*i*panelRows:][:2*panelRows]
+			for n, exp := range exps[p*panelRows:][:panelRows] {
+				m := hi[panelRows+n] + lo[n]
+				c := float32(float32(hi[n])*256) + float32(m)
+				c = float32(c*256) + float32(lo[panelRows+n])
+				dst[i*blockPositions+p*panelRows+n] = flush(float32(float32(c*e)*pow2(int(exp))) * scale)
+			}
+		}
 	}
 }
 
-func highestGeneric(x []float32) float32 {
-	m := x[0]
-	for _, v := range x {
-		if v > m {
-			m = v
+func highestGeneric(best, x []float32) {
+	for i := range best {
+		for _, v := range x[i*blockPositions:][:blockPositions] {
+			if v > best[i] {
+				best[i] = v
+			}
 		}
 	}
-	return m
 }
 
 func weighGeneric(w []float32, m float32, exps []int16) (sum int64, top uint32) {
@@ -75,14 +80,36 @@ func weighGeneric(w []float32, m float32, exps []int16) (sum int64, top uint32) 
 	return
 }
 
-func accumulateGeneric(total []int64, u, u2 []int32, limbs, n int) {
-	for d := range total[:panelRows] {
-		b := int64(0)
-		for i := range limbs {
-			b = b<<8 + int64(u[i*panelRows+d])<<8 + int64(u2[i*panelRows+d])
+func accumulateGeneric(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
+	for i := range parts {
+		part := &parts[i]
+		n := part.shift(tops[i])
+		if n < leastShift {
+			continue
 		}
-		total[d] += shift(b, n)
+		offset := 128 * 257 * int64(part.sum)
+		for p := range u {
+			hi, lo := u[p][0][2*i*panelRows:][:2*panelRows], u[p][1][2*i*panelRows:][:2*panelRows]
+			for d := range panelRows {
+				b := int64(hi[d])<<16 + int64(lo[d])<<8 + int64(hi[panelRows+d])<<8 + int64(lo[panelRows+d])
+				if part.limbs == 3 {
+					b = b<<8 + int64(low[p][0][i*panelRows+d])<<8 + int64(low[p][1][i*panelRows+d])
+				}
+				total[i*stride+p*panelRows+d] += shift(b-offset, n)
+			}
+		}
 	}
+}
+
+// leastShift is the least n that leaves anything of a sum.
+const leastShift = -62
+
+// shift is by how much the sums of a block are shifted, given X; less than leastShift if there are none.
+func (w *blockWeights) shift(top int32) int {
+	if w.limbs == 0 {
+		return leastShift - 1
+	}
+	return int(w.exp-top) + 12
 }
 
 // shift is v * 2^n rounded to nearest, halves up, -62 <= n.

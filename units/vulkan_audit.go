@@ -370,9 +370,7 @@ func (a *vulkanAuditor) attend(op *Op) error {
 	st.rows = []Row{{Pos: pos}}
 	st.resize(1)
 	copy(st.f32[0], a.st.f32[op.A][head*width:])
-	for h := 0; h < perKV; h += attendHeads {
-		st.attendGroup(&local, 0, h, min(h+attendHeads, perKV), &a.s)
-	}
+	st.attendRow(&local, 0, &a.s)
 	got := make([]float32, width)
 	if err := a.floats(got, op.Dst, head*width); err != nil {
 		return err
