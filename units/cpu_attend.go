@@ -14,7 +14,6 @@ var errScore = errors.New("an attention score is not finite")
 type query struct {
 	row, head int
 	lo, hi    int // the positions it sees, [lo, hi)
-	recip     float32
 }
 
 // scratch is what one worker needs beside the buffers; it grows on demand.
@@ -31,11 +30,11 @@ type scratch struct {
 	parts   []blockWeights
 	highest []float32 // m
 	lanes   []weightSums
-	sums    []int64   // D * 2^36
-	tops    []int32   // X
-	total   []int64   // [queries][headDim padded]
-	values  headTile  // the weights of a block
-	small   headTile  // their third limbs
+	sums    []int64  // D * 2^36
+	tops    []int32  // X
+	total   []int64  // [queries][headDim padded]
+	values  headTile // the weights of a block
+	small   headTile // their third limbs
 }
 
 // blockWeights are the weights of one query in one block (NUMERICS.md section 8), apart from the limbs.
