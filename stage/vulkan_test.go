@@ -16,7 +16,7 @@ import (
 )
 
 // vulkanDevices lists them; without one the test is skipped, but not in CI.
-func vulkanDevices(t *testing.T) []vk.DeviceInfo {
+func vulkanDevices(t testing.TB) []vk.DeviceInfo {
 	t.Helper()
 	devices, err := vk.List()
 	if !vk.Built || errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {

@@ -101,6 +101,8 @@ func (a *auditor) verify(st *state) error {
 		s.softcapRow(op, 0)
 	case OpRoute:
 		s.routeRow(op, 0, &a.s)
+	case OpTop:
+		s.topRow(op, 0, &a.s)
 	case OpExperts:
 		s.runExperts(op, func(chunks int, f func(s *scratch, chunk int)) {
 			for i := range chunks {

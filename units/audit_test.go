@@ -49,7 +49,7 @@ func testLayer(t *testing.T, d Device) Executable {
 	}
 	p := Program{Cache: cache, In: 0, Out: 9,
 		Bufs: []BufSpec{{F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, q}, {F32, kv}, {F32, kv}, {F32, q},
-			{Limbs, q}, {F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, 5}, {F32, 4}},
+			{Limbs, q}, {F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, 5}, {F32, 4}, {F32, 6}},
 		Ops: []Op{
 			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.values(testHidden, 1)), Eps: 1e-5},
 			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
@@ -67,6 +67,7 @@ func testLayer(t *testing.T, d Device) Executable {
 			{Kind: OpSoftcap, Dst: 8, A: 8, B: None, Cap: 20},
 			{Kind: OpQuantize, Dst: 10, A: 8, B: None},
 			{Kind: OpLinear, Dst: 11, A: 10, B: None, Linear: linear(5, testHidden)},
+			{Kind: OpTop, Dst: 13, A: 11, B: None, TopK: 3},
 			{Kind: OpRoute, Dst: 12, A: 11, B: None, TopK: 2, Normalise: true},
 			experts,
 			{Kind: OpAdd, Dst: 9, A: 0, B: 9},
@@ -82,7 +83,7 @@ func testLayer(t *testing.T, d Device) Executable {
 // runLayer runs the layer on batches of several sizes until it fails.
 func runLayer(e Executable) error {
 	s := gateSeries(3)
-	for range 12 {
+	for range 24 {
 		for pos := 0; pos < testCtx; {
 			n := min(testCtx-pos, 1+int(s>>60))
 			rows := make([]Row, n)

@@ -106,6 +106,8 @@ func (c *checker) op(op *Op) error {
 		return c.route(op)
 	case OpExperts:
 		return c.experts(op)
+	case OpTop:
+		return c.top(op)
 	}
 	return errors.New("unknown operation")
 }
@@ -269,5 +271,27 @@ func (c *checker) elementwise(op *Op) error {
 		}
 	}
 	_, err = c.buf("dst", op.Dst, F32, w)
+	return err
+}
+
+const (
+	// MaxTop is the most values that OpTop gives.
+	MaxTop = 256
+	// maxTopWidth keeps the index of a value exact as a float32.
+	maxTopWidth = 1 << 24
+)
+
+func (c *checker) top(op *Op) error {
+	n, err := c.read("a", op.A, F32, 0)
+	if err != nil {
+		return err
+	}
+	if op.TopK < 1 || op.TopK > min(n, MaxTop) || n > maxTopWidth {
+		return fmt.Errorf("the %d largest of %d values", op.TopK, n)
+	}
+	if op.A == op.Dst {
+		return errors.New("dst: the largest values cannot be in place")
+	}
+	_, err = c.buf("dst", op.Dst, F32, 2*op.TopK)
 	return err
 }

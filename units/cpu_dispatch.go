@@ -51,6 +51,8 @@ func (e *cpuExecutable) dispatch(st *state, s *step) {
 		e.overRows(rows, costlyValues/width, func(_ *scratch, r int) { st.softcapRow(op, r) })
 	case OpRoute:
 		e.overRows(rows, 1, func(s *scratch, r int) { st.routeRow(op, r, s) })
+	case OpTop:
+		e.overRows(rows, 1, func(s *scratch, r int) { st.topRow(op, r, s) })
 	case OpExperts:
 		st.runExperts(op, func(chunks int, f func(s *scratch, chunk int)) {
 			e.dev.pool.run(e.job, chunks, func(worker, i int) { f(&e.scratch[worker], i) })

@@ -8,15 +8,9 @@ import "slices"
 // expertValues bounds the inner activations of one pass, in values; an expert's rows are never split. Tests lower it.
 var expertValues = 1 << 22
 
-// routeRow is OpRoute for row r: it writes the indices of the selected experts, ascending, and then their weights.
-func (st *state) routeRow(op *Op, r int, s *scratch) {
-	n, k := st.prog.Bufs[op.A].Width, op.TopK
-	x, y := st.f32[op.A][r*n:(r+1)*n], st.f32[op.Dst][r*2*k:(r+1)*2*k]
-	if st.kern.absMax(x) >= infBits {
-		st.fail(op, r, errNotFinite)
-		return
-	}
-	best := s.best[:0] // by falling logit; the lower index first among equals
+// largest gives the indices of the k largest of x, largest first; of equal values the lower index comes first.
+func (s *scratch) largest(x []float32, k int) []int {
+	best := s.best[:0]
 	for i, v := range x {
 		if len(best) == k {
 			if v <= x[best[k-1]] {
@@ -31,6 +25,31 @@ func (st *state) routeRow(op *Op, r int, s *scratch) {
 		best = slices.Insert(best, at, i)
 	}
 	s.best = best
+	return best
+}
+
+// topRow is OpTop for row r: the indices of the largest values, then the values.
+func (st *state) topRow(op *Op, r int, s *scratch) {
+	n, k := st.prog.Bufs[op.A].Width, op.TopK
+	x, y := st.f32[op.A][r*n:(r+1)*n], st.f32[op.Dst][r*2*k:(r+1)*2*k]
+	if st.kern.absMax(x) >= infBits {
+		st.fail(op, r, errNotFinite)
+		return
+	}
+	for i, at := range s.largest(x, k) {
+		y[i], y[k+i] = float32(at), x[at]
+	}
+}
+
+// routeRow is OpRoute for row r: it writes the indices of the selected experts, ascending, and then their weights.
+func (st *state) routeRow(op *Op, r int, s *scratch) {
+	n, k := st.prog.Bufs[op.A].Width, op.TopK
+	x, y := st.f32[op.A][r*n:(r+1)*n], st.f32[op.Dst][r*2*k:(r+1)*2*k]
+	if st.kern.absMax(x) >= infBits {
+		st.fail(op, r, errNotFinite)
+		return
+	}
+	best := s.largest(x, k)
 	m, sum := x[best[0]], int64(0)
 	slices.Sort(best)
 	for i, e := range best {

@@ -134,9 +134,10 @@ const (
 	OpSoftcap                // Dst = softcap(A, Cap)
 	OpRoute                  // Dst = the TopK experts of router logits A: their indices, ascending, then their weights
 	OpExperts                // Dst = weighted sum of the Experts, with act Act, that the route B selects for the rows A (Limbs)
+	OpTop                    // Dst = the TopK largest values of A: their indices, largest first, then the values
 )
 
-var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale", "softcap", "route", "experts"}
+var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale", "softcap", "route", "experts", "top"}
 
 func (k OpKind) String() string {
 	if int(k) < len(opNames) {
@@ -194,7 +195,7 @@ type Op struct {
 	Cap         float32 // attend, softcap: soft cap of scores or values; 0 = none
 	Slopes      Vector  // attend: ALiBi slope of each head; nil = none
 
-	TopK      int  // route, experts
+	TopK      int  // route, experts, top
 	Normalise bool // route: weights sum to 1 over the selected experts
 	Experts   []Expert
 }

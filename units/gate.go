@@ -24,7 +24,11 @@ type GateShapes struct {
 	Cap     float32
 	ALiBi   bool
 	Experts ExpertShape
+	Tops    []TopShape
 }
+
+// TopShape is the K largest of Width values.
+type TopShape struct{ Width, K int }
 
 // ExpertShape is a mixture of Count experts, TopK of them for each row; the zero value is none.
 type ExpertShape struct {
@@ -156,6 +160,9 @@ func gateChecks(s GateShapes) []func(*gate) error {
 	}
 	for _, w := range s.Acts {
 		add(func(g *gate) error { return g.acts(w) })
+	}
+	for _, t := range s.Tops {
+		add(func(g *gate) error { return g.top(t) })
 	}
 	if s.Experts.Count > 0 {
 		add(func(g *gate) error { return g.experts(s.Experts) })
@@ -365,6 +372,14 @@ func (g *gate) acts(width int) error {
 		return err
 	}
 	return g.check(OpScale, shape, width, simple(half, Op{Kind: OpScale, Dst: 2, A: 1, B: None, Scale: 3.3}))
+}
+
+// top gates OpTop, on rows of values that are all different and of few.
+func (g *gate) top(s TopShape) error {
+	return g.check(OpTop, fmt.Sprintf("%d of %d", s.K, s.Width), s.Width, func(Device, *gateSeries) (Program, error) {
+		return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, s.Width}, {F32, 2 * s.K}},
+			Ops: []Op{{Kind: OpTop, Dst: 1, A: 0, B: None, TopK: s.K}}}, nil
+	})
 }
 
 func (g *gate) rope(s GateShapes) error {

@@ -16,6 +16,7 @@ var gateShapes = GateShapes{
 	Norms:   []int{96, 64}, Acts: []int{300},
 	Heads: 6, KVHeads: 2, HeadDim: 16, RotaryDim: 12, Context: 400,
 	Experts: ExpertShape{Count: 20, TopK: 3, Hidden: 48, Inter: 70, Mode: Int8x2},
+	Tops:    []TopShape{{3000, 1}, {3000, 64}},
 }
 
 func TestGatePasses(t *testing.T) {
@@ -31,7 +32,7 @@ func TestGatePasses(t *testing.T) {
 				t.Errorf("empty check %+v", c)
 			}
 		}
-		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale, OpSoftcap, OpRoute, OpExperts} {
+		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale, OpSoftcap, OpRoute, OpExperts, OpTop} {
 			if !seen[op] {
 				t.Errorf("%s: %s is not gated", k.name, op)
 			}

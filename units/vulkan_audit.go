@@ -155,6 +155,8 @@ func (a *vulkanAuditor) verify(ops []Op) error {
 			s.softcapRow(op, 0)
 		case OpRoute:
 			s.routeRow(op, 0, &a.s)
+		case OpTop:
+			s.topRow(op, 0, &a.s)
 		case OpExperts:
 			return nil
 		}

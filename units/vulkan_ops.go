@@ -19,6 +19,7 @@ var vulkanOps = [...]vulkanOp{
 	OpSoftcap:  (*recording).softcap,
 	OpRoute:    (*recording).route,
 	OpExperts:  (*recording).experts,
+	OpTop:      (*recording).top,
 }
 
 // ops records the operations [first, end) of the program.

@@ -127,6 +127,8 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 		f[op.Dst] = b.product(op.Linear, op.Bias, limbs[op.A])
 	case units.OpRoute:
 		f[op.Dst] = route(a, op.TopK, op.Normalise)
+	case units.OpTop:
+		f[op.Dst] = top(a, op.TopK)
 	case units.OpExperts:
 		f[op.Dst] = b.mixture(op, limbs[op.A], f[op.B])
 	case units.OpRope:

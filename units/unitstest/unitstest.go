@@ -27,6 +27,7 @@ func Run(t *testing.T, newDevice func() units.Device) {
 		{"not finite", testNotFinite}, {"bad rows", testBadRows}, {"bad programs", testBadPrograms},
 		{"route", testRoute}, {"ties", testTies}, {"experts", testExperts}, {"expert accuracy", testExpertAccuracy},
 		{"expert errors", testExpertErrors},
+		{"top", testTop}, {"top errors", testTopErrors},
 		{"loading", testLoading},
 	} {
 		t.Run(c.name, func(t *testing.T) {
