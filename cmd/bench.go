@@ -207,7 +207,8 @@ func benchRun(ctx context.Context, head *stage.Head, sessions, prompt, tokens in
 			}
 		}
 	}()
-	last := make([][]float32, sessions) // hidden state of the last position
+	greedy := stage.NewSampler(stage.Sampling{})
+	last := make([]int, sessions) // token picked
 	for i := range seqs {
 		if seqs[i], err = head.Open(ctx); err != nil {
 			return 0, 0, err
@@ -221,7 +222,7 @@ func benchRun(ctx context.Context, head *stage.Head, sessions, prompt, tokens in
 			ids[k] = rng.IntN(vocab)
 		}
 		var err error
-		last[i], err = seqs[i].Forward(ctx, ids)
+		last[i], err = seqs[i].Next(ctx, ids, greedy, nil)
 		return err
 	})
 	if err != nil {
@@ -229,11 +230,8 @@ func benchRun(ctx context.Context, head *stage.Head, sessions, prompt, tokens in
 	}
 	decode, err = timeSessions(sessions, tokens, func(i int) error {
 		for range tokens {
-			logits, err := seqs[i].Logits(last[i])
-			if err != nil {
-				return err
-			}
-			if last[i], err = seqs[i].Forward(ctx, []int{stage.Argmax(logits)}); err != nil {
+			var err error
+			if last[i], err = seqs[i].Next(ctx, []int{last[i]}, greedy, nil); err != nil {
 				return err
 			}
 		}

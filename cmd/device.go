@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dchain/inspect"
+	"dchain/stage"
 	"dchain/units"
 )
 
@@ -23,6 +24,7 @@ func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, po
 	linear := func(n, k int) { g.Linears = append(g.Linears, units.LinearShape{N: n, K: k, Mode: mode}) }
 	if readout {
 		linear(s.Dims(inspect.RoleLMHead))
+		g.Tops = []units.TopShape{{Width: s.Vocab, K: 1}, {Width: s.Vocab, K: min(stage.Candidates, s.Vocab)}}
 	}
 	if !layers {
 		return g

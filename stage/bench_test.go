@@ -90,7 +90,8 @@ func benchDecode(b *testing.B, h *stage.Head, dev *timedDevice, sessions int) {
 	ctx := context.Background()
 	decode := func() (all, busy time.Duration) {
 		seqs := make([]*stage.Sequence, sessions)
-		hidden := make([][]float32, sessions)
+		greedy := stage.NewSampler(stage.Sampling{})
+		last := make([]int, sessions)
 		for i := range seqs {
 			var err error
 			if seqs[i], err = h.Open(ctx); err != nil {
@@ -101,7 +102,7 @@ func benchDecode(b *testing.B, h *stage.Head, dev *timedDevice, sessions int) {
 			for k := range ids {
 				ids[k] = (i + k) * 7919 % h.Model.Spec.Vocab
 			}
-			if hidden[i], err = seqs[i].Forward(ctx, ids); err != nil {
+			if last[i], err = seqs[i].Next(ctx, ids, greedy, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -110,11 +111,8 @@ func benchDecode(b *testing.B, h *stage.Head, dev *timedDevice, sessions int) {
 		for i, s := range seqs {
 			wg.Go(func() {
 				for range round {
-					logits, err := s.Logits(hidden[i])
-					if err == nil {
-						hidden[i], err = s.Forward(ctx, []int{stage.Argmax(logits)})
-					}
-					if err != nil {
+					var err error
+					if last[i], err = s.Next(ctx, []int{last[i]}, greedy, nil); err != nil {
 						b.Error(err)
 						return
 					}

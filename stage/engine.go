@@ -45,6 +45,8 @@ type Engine struct {
 	opts     EngineOptions
 	cache    units.Cache
 	segments []segment
+	model    *forms // all layers and the readout in one program; nil unless the weights have all of them
+	readout  *forms // the readout of rows that came out of the segments; nil like model
 	hidden   int
 	maxRows  int // of a batch
 
@@ -76,7 +78,9 @@ type request struct {
 	groups  int // of the session's ring
 	pos     int
 	n       int
-	hidden  []float32 // [n][hidden], owned by the request; the result overwrites it
+	hidden  []float32 // [n][hidden], owned by the request
+	ask     *ask      // of the last row, which is read out; nil returns the rows
+	rows    []float32 // the result, but of a request with an ask
 	// done is called from the engine's loop with the rows or an error. It must not block.
 	done func(rows []float32, took time.Duration, err error)
 }
@@ -110,6 +114,9 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 		if err := e.compile(rng); err != nil {
 			return nil, errors.Join(err, e.release())
 		}
+	}
+	if w.lmHead.w != nil && w.Range == (plan.Range{First: 0, Last: s.Layers - 1}) {
+		e.model, e.readout = w.whole(cache), w.readout()
 	}
 	for slot := opts.Sessions - 1; slot >= 0; slot-- {
 		e.free = append(e.free, slot)
@@ -262,43 +269,68 @@ func (e *Engine) drain() {
 // one, so that a session that cannot be computed does not take the others down.
 func (e *Engine) run(batch []*request, n int) {
 	start := time.Now()
-	rows := make([]units.Row, 0, n)
-	h := make([]float32, 0, n*e.hidden)
-	for _, r := range batch {
-		for i := range r.n {
-			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
-		}
-		h = append(h, r.hidden...)
-	}
-	for i, seg := range e.segments {
-		segStart := time.Now()
-		if err := seg.exec.Run(rows, h, h); err != nil {
-			var audit *units.AuditError // a wrong result: nothing of this batch can be trusted
-			if len(batch) > 1 && !errors.As(err, &audit) {
-				for _, r := range batch {
-					e.run([]*request{r}, r.n)
-				}
-				return
-			}
+	if err := e.compute(batch, n); err != nil {
+		var audit *units.AuditError // a wrong result: nothing of this batch can be trusted
+		if len(batch) > 1 && !errors.As(err, &audit) {
 			for _, r := range batch {
-				r.done(nil, 0, err)
+				e.run([]*request{r}, r.n)
 			}
 			return
 		}
-		if e.opts.Trace != nil {
-			e.trace(batch, h, i, seg.rng, time.Since(segStart))
+		for _, r := range batch {
+			r.done(nil, 0, err)
 		}
+		return
 	}
 	took := time.Since(start)
 	e.mu.Lock()
 	e.rows += int64(n)
 	e.busy += took
 	e.mu.Unlock()
-	at := 0
 	for _, r := range batch {
-		r.done(h[at:at+r.n*e.hidden:at+r.n*e.hidden], took, nil)
-		at += r.n * e.hidden
+		r.done(r.rows, took, nil)
 	}
+}
+
+// compute fills in the results of a batch.
+func (e *Engine) compute(batch []*request, n int) error {
+	rows := make([]units.Row, 0, n)
+	h := make([]float32, 0, n*e.hidden)
+	var asks []*ask
+	for _, r := range batch {
+		for i := range r.n {
+			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
+		}
+		h = append(h, r.hidden...)
+		if r.ask != nil {
+			asks = append(asks, r.ask)
+		}
+	}
+	if len(asks) == n && len(e.segments) == 1 && e.opts.Trace == nil {
+		return e.model.run(rows, h, asks)
+	}
+	for i, seg := range e.segments {
+		start := time.Now()
+		if err := seg.exec.Run(rows, h, h); err != nil {
+			return err
+		}
+		if e.opts.Trace != nil {
+			e.trace(batch, h, i, seg.rng, time.Since(start))
+		}
+	}
+	at := 0
+	var last []float32 // rows to be read out
+	for _, r := range batch {
+		end := at + r.n*e.hidden
+		if r.rows = h[at:end:end]; r.ask != nil {
+			last = append(last, h[end-e.hidden:end]...)
+		}
+		at = end
+	}
+	if len(asks) == 0 {
+		return nil
+	}
+	return e.readout.run(make([]units.Row, len(asks)), last, asks)
 }
 
 func (e *Engine) trace(batch []*request, h []float32, index int, rng plan.Range, took time.Duration) {
@@ -345,8 +377,9 @@ func (e *Engine) open(groups int) (*slotSession, error) {
 	return &slotSession{engine: e, id: e.nextID, slot: slot, groups: groups}, nil
 }
 
-// submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop.
-func (s *slotSession) submit(pos int, hidden []float32, done func(rows []float32, took time.Duration, err error)) error {
+// submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop, or answers a, if that is
+// not nil, has been filled in.
+func (s *slotSession) submit(pos int, hidden []float32, a *ask, done func(rows []float32, took time.Duration, err error)) error {
 	e := s.engine
 	n := len(hidden) / e.hidden
 	if n == 0 || len(hidden)%e.hidden != 0 {
@@ -365,7 +398,7 @@ func (s *slotSession) submit(pos int, hidden []float32, done func(rows []float32
 		return &ContextError{Context: e.opts.Context, Need: pos + n}
 	}
 	s.flying.Add(1)
-	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, hidden: hidden, done: func(rows []float32, took time.Duration, err error) {
+	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, hidden: hidden, ask: a, done: func(rows []float32, took time.Duration, err error) {
 		done(rows, took, err)
 		s.flying.Done()
 	}}
@@ -410,11 +443,18 @@ type result struct {
 }
 
 func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
-	return s.submit(pos, slices.Clone(hidden), func(rows []float32, _ time.Duration, err error) {
+	return s.submit(pos, slices.Clone(hidden), nil, func(rows []float32, _ time.Duration, err error) {
 		if err == nil && !s.engine.opts.ReturnAll {
 			rows = rows[len(rows)-s.engine.hidden:]
 		}
 		s.results <- result{rows, err}
+	})
+}
+
+// pushRead is Push for rows the last of which is to be read out: when Pull has returned, a is answered.
+func (s *nearSession) pushRead(pos int, hidden []float32, a *ask) error {
+	return s.submit(pos, slices.Clone(hidden), a, func(_ []float32, _ time.Duration, err error) {
+		s.results <- result{nil, err}
 	})
 }
 

@@ -67,19 +67,21 @@ func (h *Head) EachLogits(ctx context.Context, ids []int, each func(pos int, log
 	if err != nil {
 		return err
 	}
-	width, vocab := h.Model.Spec.Hidden, h.Model.Spec.Vocab
+	width := h.Model.Spec.Hidden
 	if len(hidden) != len(ids)*width {
 		return fmt.Errorf("reading out %d positions: the last stage returned %d", len(ids), len(hidden)/width)
 	}
-	room := make([]float32, min(readoutRows, len(ids))*vocab)
+	asks := make([]*ask, min(readoutRows, len(ids)))
+	for i := range asks {
+		asks[i] = &ask{}
+	}
 	for at := 0; at < len(ids); at += readoutRows {
 		n := min(readoutRows, len(ids)-at)
-		logits := room[:n*vocab]
-		if err := h.readout.logits(hidden[at*width:][:n*width], logits); err != nil {
+		if err := h.readout.scores(hidden[at*width:][:n*width], asks[:n]); err != nil {
 			return err
 		}
 		for i := range n {
-			if err := each(at+i, logits[i*vocab:][:vocab]); err != nil {
+			if err := each(at+i, asks[i].scores.values); err != nil {
 				return err
 			}
 		}

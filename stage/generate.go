@@ -106,15 +106,10 @@ func (g *generation) run(ctx context.Context) error {
 		}
 	}()
 	for len(g.res.IDs) < g.opts.MaxTokens {
-		hidden, err := g.seq.Forward(ctx, input)
+		id, err := g.seq.Next(ctx, input, g.sampler, history)
 		if err != nil {
 			return err
 		}
-		logits, err := g.seq.Logits(hidden)
-		if err != nil {
-			return err
-		}
-		id := g.sampler.Pick(logits, history)
 		if len(g.res.IDs) == 0 {
 			t.PrefillSecs = time.Since(start).Seconds()
 			start = time.Now()

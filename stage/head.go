@@ -18,6 +18,7 @@ type Head struct {
 	Model  *inspect.Model
 	stages []Stage
 	chunk  int
+	reads  bool // the one stage is near and reads out itself
 
 	readout readout
 	opened  atomic.Int32 // sequences so far
@@ -69,15 +70,11 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if next != spec.Layers {
 		return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, spec.Layers-1)
 	}
-	p, err := readoutProgram(spec, w.finalNorm, w.readProj, w.lmHead)
-	if err != nil {
-		return nil, err
+	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{forms: w.readout(), hidden: spec.Hidden, crowd: crowd{groups: opts.Groups, share: 1, most: 2 * time.Second}}}
+	if e, ok := opts.Stages[0].(*Engine); ok {
+		h.reads = len(opts.Stages) == 1 && e.weights == w && e.model != nil
 	}
-	exec, err := w.dev.Compile(p)
-	if err != nil {
-		return nil, fmt.Errorf("compiling the readout: %w", err)
-	}
-	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{exec: exec, hidden: spec.Hidden, vocab: spec.Vocab, crowd: crowd{groups: opts.Groups, share: 1, most: 2 * time.Second}}}
+	var err error
 	if w.embedProj.w != nil {
 		if h.embedProj, err = w.dev.Compile(projectProgram(spec, w.embedProj)); err != nil {
 			return nil, fmt.Errorf("compiling the projection of embeddings: %w", err)
@@ -86,7 +83,8 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if w.embedNorm.weight == nil {
 		return h, nil
 	}
-	if p, err = embedProgram(spec, w.embedNorm); err != nil {
+	p, err := embedProgram(spec, w.embedNorm)
+	if err != nil {
 		return nil, err
 	}
 	if h.embedNorm, err = w.dev.Compile(p); err != nil {
@@ -110,7 +108,7 @@ type Sequence struct {
 	id       int32
 	sessions []Session
 	pos      int
-	logits   []float32
+	ask      ask
 }
 
 // Open begins a sequence on every stage.
@@ -146,6 +144,32 @@ func (s *Sequence) Pos() int { return s.pos }
 // Forward appends ids and returns the hidden state that the last stage returns: of the last position, or of every
 // position when the last stage returns all rows. Long inputs go in chunks, several in flight.
 func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {
+	return s.forward(ctx, ids, nil)
+}
+
+// Next appends ids and returns the token that the sampler picks after them, from what is read out together with other
+// sequences that ask at the time. history is every id so far, the appended ones included.
+func (s *Sequence) Next(ctx context.Context, ids []int, sampler *Sampler, history []int) (int, error) {
+	s.ask.top = sampler.top()
+	if s.head.reads {
+		if _, err := s.forward(ctx, ids, &s.ask); err != nil {
+			return 0, err
+		}
+		return sampler.pick(&s.ask.scores, history), nil
+	}
+	hidden, err := s.Forward(ctx, ids)
+	if err != nil {
+		return 0, err
+	}
+	r := &s.head.readout
+	if err := r.row(s.id, hidden[len(hidden)-r.hidden:], &s.ask); err != nil {
+		return 0, err
+	}
+	return sampler.pick(&s.ask.scores, history), nil
+}
+
+// forward is Forward; if there is an ask, the last position is read out for it and has no hidden state.
+func (s *Sequence) forward(ctx context.Context, ids []int, a *ask) ([]float32, error) {
 	last := s.sessions[len(s.sessions)-1]
 	var rows []float32
 	flying := 0
@@ -172,12 +196,17 @@ func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {
 				return nil, err
 			}
 		}
-		if err := last.Push(ctx, s.pos, hidden); err != nil {
+		ids = ids[n:]
+		if len(ids) == 0 && a != nil {
+			err = last.(*nearSession).pushRead(s.pos, hidden, a)
+		} else {
+			err = last.Push(ctx, s.pos, hidden)
+		}
+		if err != nil {
 			return nil, err
 		}
 		flying++
 		s.pos += n
-		ids = ids[n:]
 		if flying == pushWindow {
 			if err := pull(); err != nil {
 				return nil, err
@@ -190,16 +219,6 @@ func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {
 		}
 	}
 	return rows, nil
-}
-
-// Logits reads out the last of hidden rows [n][Hidden] as [Vocab], together with other sequences that ask at the time.
-// The result is overwritten by the next call.
-func (s *Sequence) Logits(hidden []float32) ([]float32, error) {
-	r := &s.head.readout
-	if s.logits == nil {
-		s.logits = make([]float32, r.vocab)
-	}
-	return s.logits, r.row(s.id, hidden[len(hidden)-r.hidden:], s.logits)
 }
 
 // Announce tells every stage which token was picked for position pos.

@@ -156,7 +156,7 @@ func (m *member) accept(f *transport.Activation) error {
 		return err
 	}
 	pos := int(f.TokenIdx)
-	return s.submit(pos, f.Hidden, func(rows []float32, took time.Duration, err error) {
+	return s.submit(pos, f.Hidden, nil, func(rows []float32, took time.Duration, err error) {
 		if err != nil {
 			m.fault(f.Seq, "computing", err)
 			return

@@ -264,11 +264,26 @@ func layerProgram(w *Weights, rng plan.Range, cache units.Cache) (units.Program,
 	if err != nil {
 		return units.Program{}, err
 	}
+	c.addLayers(w, rng)
+	return units.Program{Bufs: c.bufs, Ops: c.ops, In: c.b.hidden, Out: c.b.hidden, Cache: cache}, nil
+}
+
+// modelProgram compiles all layers of w and its readout into one program: row [H] -> what addReadout says.
+func modelProgram(w *Weights, cache units.Cache, top int) (units.Program, error) {
+	c, err := newCompiler(&w.Model.Spec)
+	if err != nil {
+		return units.Program{}, err
+	}
+	c.addLayers(w, w.Range)
+	out := c.addReadout(w, top)
+	return units.Program{Bufs: c.bufs, Ops: c.ops, In: c.b.hidden, Out: out, Cache: cache}, nil
+}
+
+func (c *compiler) addLayers(w *Weights, rng plan.Range) {
 	for layer := rng.First; layer <= rng.Last; layer++ {
 		i := layer - w.Range.First
 		c.addLayer(layer, i, &w.layers[i])
 	}
-	return units.Program{Bufs: c.bufs, Ops: c.ops, In: c.b.hidden, Out: c.b.hidden, Cache: cache}, nil
 }
 
 // embedProgram compiles the norm of embeddings: row [H] -> row [H].
@@ -292,31 +307,44 @@ func projectProgram(spec *inspect.Spec, proj linearWeights) units.Program {
 	return units.Program{Bufs: c.bufs, Ops: c.ops, In: in, Out: out}
 }
 
-// readoutProgram compiles final norm, projection, where the model has these, and language-model head: hidden row [H] ->
-// logits [vocab].
-func readoutProgram(spec *inspect.Spec, norm normWeights, proj, head linearWeights) (units.Program, error) {
+// readoutProgram compiles the readout of w alone: hidden row [H] -> what addReadout says.
+func readoutProgram(w *Weights, top int) (units.Program, error) {
+	spec := &w.Model.Spec
 	kind, _, err := variants(spec)
 	if err != nil {
 		return units.Program{}, err
 	}
-	c := &compiler{spec: spec, norm: kind, layer: spec.Layers}
-	in := c.buf(units.F32, spec.Hidden)
-	c.b = layerBufs{hidden: in, norm: c.buf(units.F32, spec.Hidden), qin: c.buf(units.Limbs, spec.Hidden)}
-	logits := c.buf(units.F32, spec.Vocab)
-	c.input(norm)
+	c := &compiler{spec: spec, norm: kind}
+	c.b = layerBufs{hidden: c.buf(units.F32, spec.Hidden), norm: c.buf(units.F32, spec.Hidden), qin: c.buf(units.Limbs, spec.Hidden)}
+	out := c.addReadout(w, top)
+	return units.Program{Bufs: c.bufs, Ops: c.ops, In: c.b.hidden, Out: out}, nil
+}
+
+// addReadout appends final norm, projection, where the model has these, and language-model head. It returns the buffer of the
+// logits [vocab] if top is 0, else of the most probable tokens [2*top]: their ids, then their logits.
+func (c *compiler) addReadout(w *Weights, top int) units.Buf {
+	s := c.spec
+	c.layer, c.cacheLayer = s.Layers, 0
+	c.input(w.finalNorm)
 	last := c.b.qin
-	if proj.w != nil {
-		narrow := c.buf(units.F32, spec.EmbedWidth())
-		c.linear(narrow, last, proj)
-		last = c.buf(units.Limbs, spec.EmbedWidth())
+	if w.readProj.w != nil {
+		narrow := c.buf(units.F32, s.EmbedWidth())
+		c.linear(narrow, last, w.readProj)
+		last = c.buf(units.Limbs, s.EmbedWidth())
 		c.quantize(last, narrow)
 	}
-	c.linear(logits, last, head)
-	c.scale(logits, spec.LogitScale)
-	if spec.LogitCap != 0 {
-		c.add(units.Op{Kind: units.OpSoftcap, Dst: logits, A: logits, B: units.None, Cap: float32(spec.LogitCap)})
+	logits := c.buf(units.F32, s.Vocab)
+	c.linear(logits, last, w.lmHead)
+	c.scale(logits, s.LogitScale)
+	if s.LogitCap != 0 {
+		c.add(units.Op{Kind: units.OpSoftcap, Dst: logits, A: logits, B: units.None, Cap: float32(s.LogitCap)})
 	}
-	return units.Program{Bufs: c.bufs, Ops: c.ops, In: in, Out: logits}, nil
+	if top == 0 {
+		return logits
+	}
+	best := c.buf(units.F32, 2*top)
+	c.add(units.Op{Kind: units.OpTop, Dst: best, A: logits, B: units.None, TopK: top})
+	return best
 }
 
 // variants maps the Spec's names to the operations' kinds.

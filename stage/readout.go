@@ -9,16 +9,14 @@ import (
 	"dchain/units"
 )
 
-// readout turns hidden rows into logits. The language-model head is a large part of the weights, so the rows of sequences
+// readout turns hidden rows into scores. The language-model head is a large part of the weights, so the rows of sequences
 // that decode at the same time go through it together: the first one to come leads, gathers the others and computes for
 // all.
 type readout struct {
-	exec          units.Executable
-	hidden, vocab int
+	hidden int // width of a row
 
-	run sync.Mutex // held while exec runs
-
-	out []float32 // logits of a batch; of the call that leads
+	run   sync.Mutex // held while one of forms runs
+	forms *forms
 
 	mu      sync.Mutex // guards what follows
 	crowd   crowd
@@ -29,15 +27,16 @@ type readout struct {
 
 // readoutCall is one row on its way through.
 type readoutCall struct {
-	sequence    int32
-	hidden, out []float32
-	lead        chan struct{} // capacity 1; the call is to lead the next batch
-	done        chan error    // capacity 1; another call has computed this one
+	sequence int32
+	hidden   []float32
+	ask      *ask
+	lead     chan struct{} // capacity 1; the call is to lead the next batch
+	done     chan error    // capacity 1; another call has computed this one
 }
 
-// row computes the logits of one hidden row of a sequence.
-func (r *readout) row(sequence int32, hidden, out []float32) error {
-	c := &readoutCall{sequence: sequence, hidden: hidden, out: out, lead: make(chan struct{}, 1), done: make(chan error, 1)}
+// row reads out one hidden row of a sequence.
+func (r *readout) row(sequence int32, hidden []float32, a *ask) error {
+	c := &readoutCall{sequence: sequence, hidden: hidden, ask: a, lead: make(chan struct{}, 1), done: make(chan error, 1)}
 	if !r.join(c) {
 		select {
 		case err := <-c.done:
@@ -138,41 +137,30 @@ func (r *readout) forget(sequence int32) {
 // the others down. After a wrong result nothing of the batch can be trusted.
 func (r *readout) rows(batch []*readoutCall) []error {
 	errs := make([]error, len(batch))
-	if len(batch) == 1 {
-		errs[0] = r.logits(batch[0].hidden, batch[0].out)
-		return errs
-	}
 	hidden := make([]float32, 0, len(batch)*r.hidden)
-	for _, c := range batch {
-		hidden = append(hidden, c.hidden...)
+	asks := make([]*ask, len(batch))
+	for i, c := range batch {
+		hidden, asks[i] = append(hidden, c.hidden...), c.ask
 	}
-	if n := len(batch) * r.vocab; cap(r.out) < n {
-		r.out = make([]float32, n)
-	}
-	out := r.out[:len(batch)*r.vocab]
-	if err := r.logits(hidden, out); err != nil {
-		var audit *units.AuditError
-		wrong := errors.As(err, &audit)
-		for i, c := range batch {
-			if errs[i] = err; !wrong {
-				errs[i] = r.logits(c.hidden, c.out)
-			}
-		}
+	err := r.scores(hidden, asks)
+	if err == nil {
 		return errs
 	}
-	var copies sync.WaitGroup // megabytes
-	for i, c := range batch {
-		copies.Go(func() { copy(c.out, out[i*r.vocab:]) })
+	var audit *units.AuditError
+	alone := len(batch) > 1 && !errors.As(err, &audit)
+	for i := range batch {
+		if errs[i] = err; alone {
+			errs[i] = r.scores(hidden[i*r.hidden:][:r.hidden], asks[i:i+1])
+		}
 	}
-	copies.Wait()
 	return errs
 }
 
-// logits reads out hidden rows [n][Hidden] into [n][Vocab].
-func (r *readout) logits(hidden, out []float32) error {
+// scores reads out hidden rows [len(asks)][Hidden].
+func (r *readout) scores(hidden []float32, asks []*ask) error {
 	r.run.Lock()
 	defer r.run.Unlock()
-	if err := r.exec.Run(make([]units.Row, len(hidden)/r.hidden), hidden, out); err != nil {
+	if err := r.forms.run(make([]units.Row, len(asks)), hidden, asks); err != nil {
 		return fmt.Errorf("reading out logits: %w", err)
 	}
 	return nil

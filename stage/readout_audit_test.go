@@ -28,10 +28,10 @@ func TestReadoutAudit(t *testing.T) {
 		err   error
 		fails bool
 	}{{&units.AuditError{Op: units.OpLinear}, true}, {errors.New("a value is not finite"), false}} {
-		r := readout{exec: &failsOnce{err: test.err}, hidden: 1, vocab: 1}
+		r := readout{forms: &forms{vocab: 1, made: map[int]units.Executable{0: &failsOnce{err: test.err}}}, hidden: 1}
 		calls := []*readoutCall{
-			{sequence: 1, hidden: make([]float32, 1), out: make([]float32, 1)},
-			{sequence: 2, hidden: make([]float32, 1), out: make([]float32, 1)},
+			{sequence: 1, hidden: make([]float32, 1), ask: &ask{}},
+			{sequence: 2, hidden: make([]float32, 1), ask: &ask{}},
 		}
 		for i, err := range r.rows(calls) {
 			if errors.Is(err, test.err) != test.fails {

@@ -9,10 +9,11 @@ import (
 
 	"dchain/plan"
 	"dchain/stage"
+	"dchain/units"
 )
 
-// TestReadoutTogether: logits of sequences that ask at the same time are those each gets alone, and one whose hidden
-// state is not finite fails alone.
+// TestReadoutTogether: scores of sequences that ask at the same time, each for as many as it needs, are those each gets alone,
+// and one whose hidden state is not finite fails alone.
 func TestReadoutTogether(t *testing.T) {
 	m := openModel(t, "tales-qwen2")
 	w, err := stage.Load(context.Background(), m, newDevice(t, 2), stage.LoadOptions{
@@ -49,12 +50,12 @@ func TestReadoutTogether(t *testing.T) {
 		}
 		if i == sequences-1 {
 			hidden[i][3] = float32(math.Inf(1))
-			if _, err := alone.Logits(hidden[i]); err == nil {
+			if _, err := alone.Scores(hidden[i], 0); err == nil {
 				t.Fatal("an infinite hidden state gave logits")
 			}
 			continue
 		}
-		logits, err := alone.Logits(hidden[i])
+		logits, err := alone.Scores(hidden[i], 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,18 +65,83 @@ func TestReadoutTogether(t *testing.T) {
 	for i := range hidden {
 		s := open()
 		wg.Go(func() {
-			for range rounds {
-				logits, err := s.Logits(hidden[i])
+			for round := range rounds {
+				top := []int{0, 1, 5}[(i+round/5)%3]
+				scores, err := s.Scores(hidden[i], top)
 				switch {
 				case want[i] == nil && err == nil:
-					t.Errorf("sequence %d: an infinite hidden state gave logits", i)
+					t.Errorf("sequence %d: an infinite hidden state gave scores", i)
 				case want[i] != nil && err != nil:
 					t.Errorf("sequence %d: %v", i, err)
-				case want[i] != nil && !slices.Equal(logits, want[i]):
-					t.Errorf("sequence %d: other logits than alone", i)
+				case want[i] != nil && !sameScores(scores, want[i], top):
+					t.Errorf("sequence %d: other scores than alone, of the most probable %d", i, top)
 				}
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// sameScores compares all logits, or at least the top most probable ones, with all logits.
+func sameScores(scores, logits []float32, top int) bool {
+	if len(scores) == len(logits) {
+		return slices.Equal(scores, logits)
+	}
+	given := len(scores) / 2
+	if top == 0 || given < top {
+		return false
+	}
+	left := slices.Clone(logits)
+	for i, id := range scores[:given] {
+		if best := stage.Argmax(left); int(id) != best || scores[given+i] != left[best] {
+			return false
+		}
+		left[int(id)] = float32(math.Inf(-1))
+	}
+	return true
+}
+
+// TestNextSamples: whether layers and readout are one program, two, or on two machines, and whatever a sampler looks at, the
+// ids are those picked from all logits.
+func TestNextSamples(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	o := localOptions{mode: units.Int8, context: 64, sessions: 2}
+	near, _ := localHead(t, m, o)
+	cut := o
+	cut.cuts = cutAt(m.Spec.Layers, 2)
+	cutHead, _ := localHead(t, m, cut)
+	heads := []*stage.Head{near, cutHead, splitHead(t, m, cutAt(m.Spec.Layers, 2), o, nil)}
+	prompt := longPrompt(t, m, 20)
+	ctx := context.Background()
+	for _, sampling := range []stage.Sampling{
+		{}, {RepeatPenalty: 1.3}, {Temperature: 1.5, TopK: 1}, {Temperature: 1.5, TopK: 5}, {Temperature: 2, TopK: 64, MinP: 0.01},
+		{Temperature: 2, TopK: 65}, {Temperature: 1, TopP: 0.9}, {Temperature: 1.2, TopK: 20, TopP: 0.8, RepeatPenalty: 1.1}, {Temperature: 1e-30, TopK: 3},
+	} {
+		seq, err := heads[2].Open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sampler, history := stage.NewSampler(sampling), slices.Clone(prompt)
+		for input := prompt; len(history) < len(prompt)+12; input = history[len(history)-1:] {
+			hidden, err := seq.Forward(ctx, input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits, err := seq.Scores(hidden, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			history = append(history, sampler.Pick(logits, history))
+		}
+		seq.Close()
+		for i, h := range heads {
+			res, err := h.Generate(ctx, stage.GenerateOptions{Prompt: prompt, MaxTokens: 12, Sampling: sampling})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := history[len(prompt):]; !slices.Equal(res.IDs, want) {
+				t.Errorf("%+v, head %d: ids %v, want %v", sampling, i, res.IDs, want)
+			}
+		}
+	}
 }

@@ -40,13 +40,14 @@ func (s Sampling) Validate() error {
 // Sampler draws tokens reproducibly: the same logits, history and seed give the same ids on every machine, because
 // the weights of the draw come from units.Exp and integer sums.
 type Sampler struct {
-	opts Sampling
-	rng  *rand.PCG
+	opts    Sampling
+	inverse float32 // 1/temperature; a temperature too small to divide by is greedy
+	rng     *rand.PCG
 }
 
 // NewSampler seeds a sampler.
 func NewSampler(opts Sampling) *Sampler {
-	return &Sampler{opts: opts, rng: rand.NewPCG(opts.Seed, 0x6463_6861_696e)}
+	return &Sampler{opts: opts, inverse: float32(min(1/opts.Temperature, math.MaxFloat32)), rng: rand.NewPCG(opts.Seed, 0x6463_6861_696e)}
 }
 
 // candidate is a token with its logit, later its fixed-point weight.
@@ -58,7 +59,9 @@ type candidate struct {
 
 // Pick returns the next token. history is every id so far, prompt included; logits may be altered.
 func (s *Sampler) Pick(logits []float32, history []int) int {
-	s.penalise(logits, history)
+	if s.penalises() {
+		s.penalise(logits, history)
+	}
 	if s.opts.Temperature == 0 {
 		return Argmax(logits)
 	}
@@ -66,6 +69,40 @@ func (s *Sampler) Pick(logits []float32, history []int) int {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(-cmp.Compare(a.logit, b.logit), cmp.Compare(a.id, b.id))
 	})
+	return s.draw(all)
+}
+
+// top is how many of the most probable tokens Pick looks at, 0 where it is all.
+func (s *Sampler) top() int {
+	switch {
+	case s.penalises():
+		return 0
+	case s.opts.Temperature == 0:
+		return 1
+	}
+	return s.opts.TopK
+}
+
+// pick is Pick from scores of at least top tokens.
+func (s *Sampler) pick(from *scores, history []int) int {
+	if from.top == 0 {
+		return s.Pick(from.values, history)
+	}
+	ids, logits := from.values[:from.top], from.values[from.top:]
+	if s.opts.Temperature == 0 {
+		return int(ids[0])
+	}
+	all := make([]candidate, 0, from.top)
+	for i, l := range logits {
+		if s.counts(l, logits[0]) {
+			all = append(all, candidate{id: int(ids[i]), logit: l})
+		}
+	}
+	return s.draw(all)
+}
+
+// draw picks from candidates, the most probable first and the lower id first among equals.
+func (s *Sampler) draw(all []candidate) int {
 	if k := s.opts.TopK; k > 0 && k < len(all) {
 		all = all[:k]
 	}
@@ -84,12 +121,15 @@ func (s *Sampler) Pick(logits []float32, history []int) int {
 	return all[0].id // not reached: at < total
 }
 
+// penalises says whether tokens seen before count differently.
+func (s *Sampler) penalises() bool {
+	p := float32(s.opts.RepeatPenalty)
+	return p != 0 && p != 1
+}
+
 // penalise divides the positive and multiplies the negative logits of every token seen, once each.
 func (s *Sampler) penalise(logits []float32, history []int) {
 	p := float32(s.opts.RepeatPenalty)
-	if p == 0 || p == 1 {
-		return
-	}
 	seen := make(map[int]bool, len(history))
 	for _, id := range history {
 		if id < 0 || id >= len(logits) || seen[id] {
@@ -104,17 +144,15 @@ func (s *Sampler) penalise(logits []float32, history []int) {
 	}
 }
 
-// inverse is 1/temperature; a temperature too small to divide by is greedy.
-func (s *Sampler) inverse() float32 {
-	return float32(min(1/s.opts.Temperature, math.MaxFloat32))
-}
+// counts says whether a token's weight relative to the most probable one is not rounded to 0 (e^-28 < 2^-40).
+func (s *Sampler) counts(logit, best float32) bool { return float32(logit-best)*s.inverse > -28 }
 
-// candidates lists the tokens whose weight relative to the most probable one is not rounded to 0 (e^-28 < 2^-40).
+// candidates lists the tokens that count.
 func (s *Sampler) candidates(logits []float32) []candidate {
-	best, inv := logits[Argmax(logits)], s.inverse()
+	best := logits[Argmax(logits)]
 	var all []candidate
 	for id, l := range logits {
-		if float32(l-best)*inv > -28 {
+		if s.counts(l, best) {
 			all = append(all, candidate{id: id, logit: l})
 		}
 	}
@@ -126,10 +164,9 @@ const weightOne = 1 << 40
 
 // weigh turns sorted logits into weights relative to the first, and applies min-p and top-p. At least one is left.
 func (s *Sampler) weigh(all []candidate) []candidate {
-	inv := s.inverse()
 	var total uint64
 	for i := range all {
-		d := float32((all[i].logit - all[0].logit) * inv)
+		d := float32((all[i].logit - all[0].logit) * s.inverse)
 		w := float64(units.Exp(d)) * weightOne
 		all[i].weight = uint64(math.RoundToEven(w))
 		if all[i].weight == 0 || w < s.opts.MinP*weightOne {

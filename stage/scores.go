@@ -1,0 +1,111 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"dchain/units"
+)
+
+// Candidates is how many of the most probable tokens a readout gives a sampler that asks for several.
+const Candidates = 64
+
+// ask is what somebody wants of the readout of a row, and the answer.
+type ask struct {
+	top    int // the most probable tokens; 0 is the logits of all
+	scores scores
+}
+
+// scores are a row read out. Its memory is used again for the next answer.
+type scores struct {
+	top    int       // 0: values are all logits
+	values []float32 // [vocab], or [2*top]: ids, most probable first, then logits
+}
+
+// forms are a program that ends in a readout, once for each kind of scores, compiled when it is first asked for. One of them
+// runs at a time.
+type forms struct {
+	vocab   int
+	compile func(top int) (units.Executable, error)
+	made    map[int]units.Executable
+	out     []float32 // of a batch
+}
+
+// readout is the readout of w alone, of hidden rows.
+func (w *Weights) readout() *forms {
+	return &forms{vocab: w.Model.Spec.Vocab, compile: func(top int) (units.Executable, error) {
+		p, err := readoutProgram(w, top)
+		if err != nil {
+			return nil, err
+		}
+		return w.dev.Compile(p)
+	}}
+}
+
+// whole is all layers of w, with their cache, and the readout.
+func (w *Weights) whole(cache units.Cache) *forms {
+	return &forms{vocab: w.Model.Spec.Vocab, compile: func(top int) (units.Executable, error) {
+		p, err := modelProgram(w, cache, top)
+		if err != nil {
+			return nil, err
+		}
+		return w.dev.Compile(p)
+	}}
+}
+
+// topOf is the least that the programs give and that answers the asks: 1 token, Candidates of them, or 0, all logits.
+func (f *forms) topOf(asks []*ask) int {
+	most := 1
+	for _, a := range asks {
+		if a.top == 0 || a.top > Candidates {
+			return 0
+		}
+		most = max(most, a.top)
+	}
+	if most > 1 {
+		return min(Candidates, f.vocab)
+	}
+	return most
+}
+
+// run answers one ask for each row.
+func (f *forms) run(rows []units.Row, hidden []float32, asks []*ask) error {
+	top := f.topOf(asks)
+	exec, width := f.made[top], f.vocab
+	if top > 0 {
+		width = 2 * top
+	}
+	if exec == nil {
+		var err error
+		if exec, err = f.compile(top); err != nil {
+			return fmt.Errorf("compiling the readout: %w", err)
+		}
+		if f.made == nil {
+			f.made = map[int]units.Executable{}
+		}
+		f.made[top] = exec
+	}
+	for _, a := range asks {
+		a.scores.top, a.scores.values = top, slices.Grow(a.scores.values[:0], width)[:width]
+	}
+	if len(asks) == 1 {
+		return exec.Run(rows, hidden, asks[0].scores.values)
+	}
+	f.out = slices.Grow(f.out[:0], len(asks)*width)[:len(asks)*width]
+	if err := exec.Run(rows, hidden, f.out); err != nil {
+		return err
+	}
+	if top > 0 {
+		for i, a := range asks {
+			copy(a.scores.values, f.out[i*width:])
+		}
+		return nil
+	}
+	var copies sync.WaitGroup // megabytes
+	for i, a := range asks {
+		copies.Go(func() { copy(a.scores.values, f.out[i*width:]) })
+	}
+	copies.Wait()
+	return nil
+}
