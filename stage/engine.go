@@ -145,6 +145,9 @@ func (e *Engine) release() error {
 	for _, seg := range e.segments {
 		errs = append(errs, seg.exec.Close())
 	}
+	if e.model != nil {
+		errs = append(errs, e.model.close(), e.readout.close())
+	}
 	return errors.Join(append(errs, e.cache.Close())...)
 }
 

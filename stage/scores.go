@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -108,4 +109,13 @@ func (f *forms) run(rows []units.Row, hidden []float32, asks []*ask) error {
 	}
 	copies.Wait()
 	return nil
+}
+
+// close gives back the programs.
+func (f *forms) close() error {
+	var errs []error
+	for _, exec := range f.made {
+		errs = append(errs, exec.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"dchain/inspect"
@@ -110,4 +111,54 @@ func TestFamiliesOnVulkan(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNextOnVulkan: without a recorder, where layers and readout are one program, a device gives the processor's ids: greedy,
+// from the most probable tokens and from all, alone and beside other sequences.
+func TestNextOnVulkan(t *testing.T) {
+	vulkanDevices(t)
+	m := openModel(t, "tales-qwen2")
+	all := longPrompt(t, m, 90)
+	var heads []*stage.Head
+	for _, dev := range []units.Device{newDevice(t, 2), vulkanDevice(t, "")} {
+		w, err := stage.Load(t.Context(), m, dev, stage.LoadOptions{Range: plan.Range{First: 0, Last: m.Spec.Layers - 1}, Readout: true, Context: 128})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		e, err := stage.NewEngine(w, stage.EngineOptions{Context: 128, Sessions: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		h, err := stage.NewHead(w, stage.HeadOptions{Stages: []stage.Stage{e}, Chunk: 48})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heads = append(heads, h)
+	}
+	samplings := []stage.Sampling{{}, {Temperature: 1.5, TopK: 20}, {Temperature: 1.2, TopP: 0.9, RepeatPenalty: 1.1}}
+	generate := func(h *stage.Head, i int) []int {
+		res, err := h.Generate(t.Context(), stage.GenerateOptions{Prompt: all[:30*(i+1)], MaxTokens: 8, Sampling: samplings[i]})
+		if err != nil {
+			t.Error(err)
+		}
+		return res.IDs
+	}
+	want := make([][]int, len(samplings))
+	for i := range samplings {
+		want[i] = generate(heads[0], i)
+		if got := generate(heads[1], i); !slices.Equal(got, want[i]) {
+			t.Errorf("%+v: ids %v, the processor gives %v", samplings[i], got, want[i])
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range samplings {
+		wg.Go(func() {
+			if got := generate(heads[1], i); !slices.Equal(got, want[i]) {
+				t.Errorf("%+v beside others: ids %v, the processor gives %v", samplings[i], got, want[i])
+			}
+		})
+	}
+	wg.Wait()
 }
