@@ -22,16 +22,18 @@ var vulkanOps = [...]vulkanOp{
 	OpTop:      (*recording).top,
 }
 
-// ops records the operations [first, end) of the program.
-func (r *recording) ops(first, end int) {
-	r.end = end
-	for i := first; i < end && r.err == nil; {
+// ops records the operations of the program.
+func (r *recording) ops() {
+	for i := 0; i < len(r.prog.Ops) && r.err == nil; {
 		kind := r.prog.Ops[i].Kind
 		n := vulkanOps[kind](r, i)
 		if r.err != nil {
 			r.err = fmt.Errorf("op %d (%s, layer %d): %w", i, kind, r.prog.Ops[i].Layer, r.err)
 		}
 		r.groups = append(r.groups, opGroup{i, i + n})
+		if r.cuts {
+			r.cmds.Cut()
+		}
 		i += n
 	}
 }

@@ -31,9 +31,9 @@ func (r *recording) add(i int) int {
 	return r.elementwise(i, elementAdd, true, 0)
 }
 
-// opAt is operation i if it is recorded with those before, and of this kind; else nil.
+// opAt is operation i if there is one, of this kind; else nil.
 func (r *recording) opAt(i int, kind OpKind) *Op {
-	if i < r.end && r.prog.Ops[i].Kind == kind {
+	if i < len(r.prog.Ops) && r.prog.Ops[i].Kind == kind {
 		return &r.prog.Ops[i]
 	}
 	return nil

@@ -30,10 +30,11 @@ type recording struct {
 	rows    int
 	context int // a bound of the visible positions of a row: a power of two times 64, at most the cache's context
 
-	end     int       // operations from here on are not recorded, nor merged with those before
-	groups  []opGroup // recorded together
-	profile bool      // a barrier and a timestamp follow each dispatch
-	names   []string  // of the dispatches, where they are profiled
+	groups  []opGroup  // recorded together
+	cuts    bool       // the list is cut after the copies up, and after each group
+	cut     *recording // the same with cuts, for audits; made when needed
+	profile bool       // a barrier and a timestamp follow each dispatch
+	names   []string   // of the dispatches, where they are profiled
 	cmds    *vk.Commands
 	scratch map[string]*vk.Buffer
 	pending []access // since the last barrier
@@ -45,6 +46,9 @@ type opGroup struct{ first, end int }
 
 // free releases what the recording holds; it must not be running.
 func (r *recording) free() {
+	if r.cut != nil {
+		r.cut.cmds.Free() // their scratch is the same
+	}
 	r.cmds.Free()
 	for _, b := range r.scratch {
 		b.Free()

@@ -169,10 +169,15 @@ func (e *vulkanExecutable) fill(rows []Row, in []float32) {
 // inOffset is where In lies in up.
 func (e *vulkanExecutable) inOffset() int { return stepRows + 8*e.capacity }
 
+// failed says whether an operation of the step could not compute a row.
+func (e *vulkanExecutable) failed() bool {
+	return binary.LittleEndian.Uint32(e.down.Bytes()) != noFailure
+}
+
 // collect reads what the step copied down.
 func (e *vulkanExecutable) collect(rows int, out []float32) error {
 	down := e.down.Bytes()
-	if s := binary.LittleEndian.Uint32(down); s != noFailure {
+	if s := binary.LittleEndian.Uint32(down); e.failed() {
 		op, row := &e.prog.Ops[s>>16], int(s&0xffff)
 		if op.Kind == OpExperts {
 			row /= op.TopK // they count rows by expert
@@ -276,6 +281,9 @@ func (e *vulkanExecutable) drop() {
 		e.forget(shape)
 	}
 	e.order = nil
+	if e.audit != nil {
+		e.audit.drop()
+	}
 	for _, b := range append(e.bufs, e.step, e.up, e.down) {
 		if b != nil {
 			b.Free()
@@ -301,8 +309,9 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 		e.forget(e.order[0])
 		e.order = e.order[1:]
 	}
-	r, err := e.record(shape, 0, len(e.prog.Ops))
-	if err != nil {
+	r := e.newRecording(shape)
+	if err := r.record(); err != nil {
+		r.free()
 		return nil, fmt.Errorf("recording %d rows: %w", shape.rows, err)
 	}
 	e.recordings[shape] = r
@@ -310,31 +319,47 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 	return r, nil
 }
 
-// record records the operations [first, end): the copies up come before the first of the program, those down after the last.
-func (e *vulkanExecutable) record(shape batchShape, first, end int) (*recording, error) {
-	r := &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context, profile: e.profile,
-		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
-	n := int64(r.rows)
-	if first == 0 {
-		r.cmds.Copy(e.step, 0, e.up, 0, stepRows+8*n)
-		r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
+// cutOf is the recording that is cut between groups, made if there is none.
+func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
+	if whole.cut == nil {
+		r := e.newRecording(batchShape{whole.rows, whole.context})
+		r.cuts, r.profile, r.scratch = true, false, whole.scratch
+		if err := r.record(); err != nil {
+			r.cmds.Free()
+			return nil, fmt.Errorf("recording %d rows for an audit: %w", whole.rows, err)
+		}
+		whole.cut = r
 	}
+	return whole.cut, nil
+}
+
+func (e *vulkanExecutable) newRecording(shape batchShape) *recording {
+	return &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context, profile: e.profile,
+		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
+}
+
+// partOf is the part of a list with cuts that a group is.
+func partOf(group int) int { return 1 + group }
+
+// record records a step: the copies up, the operations, the copies down.
+func (r *recording) record() error {
+	e, n := r.exec, int64(r.rows)
+	r.cmds.Copy(e.step, 0, e.up, 0, stepRows+8*n)
+	r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
 	r.cmds.CopyBarrier()
 	if r.profile {
 		r.cmds.Timestamp()
 	}
-	r.ops(first, end)
-	r.cmds.CopyBarrier()
-	if end == len(r.prog.Ops) {
-		r.cmds.Copy(e.down, 0, e.step, 0, 4)
-		r.cmds.Copy(e.down, stepRows, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
-		r.cmds.CopyBarrier()
+	if r.cuts {
+		r.cmds.Cut()
 	}
+	r.ops()
+	r.cmds.CopyBarrier()
+	r.cmds.Copy(e.down, 0, e.step, 0, 4)
+	r.cmds.Copy(e.down, stepRows, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
+	r.cmds.CopyBarrier()
 	if r.err == nil {
 		r.err = r.cmds.End()
 	}
-	if r.err != nil {
-		r.free()
-	}
-	return r, r.err
+	return r.err
 }

@@ -110,7 +110,7 @@ typedef struct { VkDeviceSize src, dst, size; } BufferCopy;
 typedef struct {
 	int32_t sType; const void *pNext;
 	uint32_t waits; const Handle *wait; const VkFlags *waitStages;
-	uint32_t commands; const Handle *buffers;
+	uint32_t commands; void *const *buffers;
 	uint32_t signals; const Handle *signal;
 } SubmitInfo;
 

@@ -10,6 +10,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -103,10 +104,10 @@ type Commands struct {
 	setLayouts []C.uint64_t
 	push       []byte
 	times      int
+	cuts       int
 
 	pool        vulkan.CommandPool
-	buffer      vulkan.CommandBuffer
-	fence       vulkan.Fence
+	buffers     []vulkan.CommandBuffer // one more than cuts
 	queries     vulkan.QueryPool
 	descriptors vulkan.DescriptorPool
 }
@@ -174,6 +175,12 @@ func (c *Commands) Timestamp() {
 	c.times++
 }
 
+// Cut ends a part of the list: another list can be run between it and the next.
+func (c *Commands) Cut() {
+	c.commands = append(c.commands, C.shim_command{kind: C.SHIM_CUT})
+	c.cuts++
+}
+
 // End records the list. After an error only Free may be called.
 func (c *Commands) End() error {
 	if err := c.end(); err != nil {
@@ -193,22 +200,14 @@ func (c *Commands) end() error {
 	}
 	c.pool = pool
 	allocate := vulkan.CommandBufferAllocateInfo{SType: vulkan.StructureTypeCommandBufferAllocateInfo, CommandPool: pool,
-		Level: vulkan.CommandBufferLevelPrimary, CommandBufferCount: 1}
-	buffers := make([]vulkan.CommandBuffer, 1)
+		Level: vulkan.CommandBufferLevelPrimary, CommandBufferCount: uint32(c.cuts + 1)}
+	buffers := make([]vulkan.CommandBuffer, c.cuts+1)
 	r = vulkan.AllocateCommandBuffers(d.handle, &allocate, buffers)
 	allocate.Free()
 	if err := d.check("vkAllocateCommandBuffers", int(r)); err != nil {
 		return err
 	}
-	c.buffer = buffers[0]
-	fenceInfo := vulkan.FenceCreateInfo{SType: vulkan.StructureTypeFenceCreateInfo}
-	var fence vulkan.Fence
-	r = vulkan.CreateFence(d.handle, &fenceInfo, nil, &fence)
-	fenceInfo.Free()
-	if err := d.check("vkCreateFence", int(r)); err != nil {
-		return err
-	}
-	c.fence = fence
+	c.buffers = buffers
 	if c.times > 0 {
 		info := vulkan.QueryPoolCreateInfo{SType: vulkan.StructureTypeQueryPoolCreateInfo, QueryType: vulkan.QueryTypeTimestamp, QueryCount: uint32(c.times)}
 		var queries vulkan.QueryPool
@@ -220,7 +219,7 @@ func (c *Commands) end() error {
 		c.queries = queries
 	}
 	var descriptors vulkan.DescriptorPool
-	r2 := C.shim_record(d.shim, unsafe.Pointer(c.buffer), unsafe.SliceData(c.commands), C.uint32_t(len(c.commands)),
+	r2 := C.shim_record(d.shim, (*unsafe.Pointer)(unsafe.Pointer(unsafe.SliceData(c.buffers))), unsafe.SliceData(c.commands), C.uint32_t(len(c.commands)),
 		unsafe.SliceData(c.bindings), unsafe.SliceData(c.setLayouts), C.uint32_t(len(c.setLayouts)), C.uint32_t(len(c.bindings)),
 		(*C.uint8_t)(unsafe.SliceData(c.push)), id(unsafe.Pointer(c.queries)), (*C.uint64_t)(unsafe.Pointer(&descriptors)))
 	c.descriptors = descriptors
@@ -233,23 +232,62 @@ const runDeadline = 10 * time.Minute
 var errDeviceLost = fmt.Errorf("an earlier call failed: %w", ErrDeviceLost)
 
 // Run executes an ended list and waits for it. After an error of the device the list must not be used again.
-func (d *Device) Run(c *Commands) error {
+func (d *Device) Run(c *Commands) error { return d.run(c.buffers) }
+
+// RunAround is Run with two more lists, before and after a part of c, the number of cuts that precede it.
+func (d *Device) RunAround(c *Commands, part int, before, after *Commands) error {
+	return d.run(slices.Concat(c.buffers[:part], before.buffers, c.buffers[part:part+1], after.buffers, c.buffers[part+1:]))
+}
+
+func (d *Device) run(buffers []vulkan.CommandBuffer) error {
 	if d.lost.Load() {
 		return errDeviceLost
 	}
-	fence := id(unsafe.Pointer(c.fence))
-	d.queueMu.Lock()
-	r := C.shim_submit(d.shim, unsafe.Pointer(d.queue), unsafe.Pointer(c.buffer), fence)
-	d.queueMu.Unlock()
-	if err := d.check("vkQueueSubmit", int(r)); err != nil {
+	fence, err := d.takeFence()
+	if err == nil {
+		d.queueMu.Lock()
+		r := C.shim_submit(d.shim, unsafe.Pointer(d.queue), (*unsafe.Pointer)(unsafe.Pointer(unsafe.SliceData(buffers))), C.uint32_t(len(buffers)),
+			id(unsafe.Pointer(fence)))
+		d.queueMu.Unlock()
+		err = d.check("vkQueueSubmit", int(r))
+	}
+	if err != nil {
+		d.freeFence(fence)
 		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, err)
 	}
-	r = C.shim_wait(d.shim, fence, C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
+	r := C.shim_wait(d.shim, id(unsafe.Pointer(fence)), C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
 	if r != 0 {
 		d.lost.Store(true) // still running, or failed: nothing it uses may be touched
 		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, errors.Join(&Error{"vkWaitForFences", int(r)}, ErrDeviceLost))
 	}
+	d.freeFence(fence)
 	return nil
+}
+
+// freeFence keeps a fence, if there is one, for the next run.
+func (d *Device) freeFence(fence vulkan.Fence) {
+	if fence == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fences = append(d.fences, fence)
+}
+
+// takeFence takes a fence that nothing waits for. Making one can take a driver a millisecond.
+func (d *Device) takeFence() (vulkan.Fence, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.fences); n > 0 {
+		fence := d.fences[n-1]
+		d.fences = d.fences[:n-1]
+		return fence, nil
+	}
+	info := vulkan.FenceCreateInfo{SType: vulkan.StructureTypeFenceCreateInfo}
+	var fence vulkan.Fence
+	r := vulkan.CreateFence(d.handle, &info, nil, &fence)
+	info.Free()
+	return fence, d.check("vkCreateFence", int(r))
 }
 
 // Times are the intervals between consecutive timestamps of the last run.
@@ -275,9 +313,6 @@ func (c *Commands) Free() {
 	d := c.dev
 	if c.queries != nil {
 		vulkan.DestroyQueryPool(d.handle, c.queries, nil)
-	}
-	if c.fence != nil {
-		vulkan.DestroyFence(d.handle, c.fence, nil)
 	}
 	if c.descriptors != nil {
 		vulkan.DestroyDescriptorPool(d.handle, c.descriptors, nil)

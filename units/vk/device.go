@@ -220,8 +220,9 @@ type Device struct {
 	mu      sync.Mutex
 	layouts map[int]vulkan.DescriptorSetLayout // by number of bindings
 	pipes   []*Pipeline
-	blocks  []*block // memory that small buffers share
-	used    int64    // bytes allocated
+	blocks  []*block       // memory that small buffers share
+	used    int64          // bytes allocated
+	fences  []vulkan.Fence // not in use
 
 	stagingMu sync.Mutex // held for a transfer through staging
 	staging   [2]*Buffer // to and from the device; made when needed
@@ -348,6 +349,9 @@ func (d *Device) Close() error {
 		if b != nil {
 			b.Free()
 		}
+	}
+	for _, f := range d.fences {
+		vulkan.DestroyFence(d.handle, f, nil)
 	}
 	for _, p := range d.pipes {
 		vulkan.DestroyPipeline(d.handle, p.handle, nil)

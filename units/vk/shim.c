@@ -390,7 +390,7 @@ static void record(shim_device *d, void *cb, const shim_command *c, const Handle
 	}
 }
 
-int shim_record(shim_device *d, void *command_buffer, const shim_command *commands, uint32_t count,
+int shim_record(shim_device *d, void **command_buffers, const shim_command *commands, uint32_t count,
 	const shim_binding *bindings, const uint64_t *set_layouts, uint32_t sets, uint32_t binding_count,
 	const uint8_t *push, uint64_t query_pool, uint64_t *descriptor_pool) {
 	Handle *made = calloc(sets + 1, sizeof *made);
@@ -400,24 +400,27 @@ int shim_record(shim_device *d, void *command_buffer, const shim_command *comman
 	if (sets)
 		r = make_sets(d, commands, count, bindings, set_layouts, sets, binding_count, descriptor_pool, made);
 	BeginInfo begin = {ST_COMMAND_BUFFER_BEGIN_INFO, NULL, 0, NULL};
-	if (r >= 0 && (r = d->begin(command_buffer, &begin)) >= 0) {
-		uint32_t queries = 0, query = 0;
-		for (uint32_t i = 0; i < count; i++)
-			queries += commands[i].kind == SHIM_TIMESTAMP;
-		if (queries)
-			d->reset_queries(command_buffer, query_pool, 0, queries);
+	uint32_t queries = 0, query = 0, at = 0;
+	for (uint32_t i = 0; i < count; i++)
+		queries += commands[i].kind == SHIM_TIMESTAMP;
+	for (void **cb = command_buffers; r >= 0; cb++) {
+		if ((r = d->begin(*cb, &begin)) < 0)
+			break;
+		if (at == 0 && queries)
+			d->reset_queries(*cb, query_pool, 0, queries);
 		uint64_t bound = 0;
-		for (uint32_t i = 0; i < count; i++)
-			record(d, command_buffer, &commands[i], made, push, &bound, query_pool, &query);
-		r = d->end(command_buffer);
+		for (; at < count && commands[at].kind != SHIM_CUT; at++)
+			record(d, *cb, &commands[at], made, push, &bound, query_pool, &query);
+		r = d->end(*cb);
+		if (at++ == count)
+			break;
 	}
 	free(made);
 	return r;
 }
 
-int shim_submit(shim_device *d, void *queue, void *command_buffer, uint64_t fence) {
-	Handle cb = (Handle)(uintptr_t)command_buffer;
-	SubmitInfo s = {ST_SUBMIT_INFO, NULL, 0, NULL, NULL, 1, &cb, 0, NULL};
+int shim_submit(shim_device *d, void *queue, void **command_buffers, uint32_t count, uint64_t fence) {
+	SubmitInfo s = {ST_SUBMIT_INFO, NULL, 0, NULL, NULL, count, command_buffers, 0, NULL};
 	return d->submit(queue, 1, &s, fence);
 }
 

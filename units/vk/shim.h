@@ -25,7 +25,7 @@ typedef struct {
 	uint64_t src, dst, src_offset, dst_offset, size;
 } shim_command;
 
-enum { SHIM_DISPATCH, SHIM_BARRIER, SHIM_COPY_BARRIER, SHIM_COPY, SHIM_TIMESTAMP };
+enum { SHIM_DISPATCH, SHIM_BARRIER, SHIM_COPY_BARRIER, SHIM_COPY, SHIM_TIMESTAMP, SHIM_CUT };
 
 typedef struct { uint64_t buffer, offset, size; } shim_binding;
 
@@ -42,11 +42,12 @@ int shim_pipeline_layout(shim_device *d, uint64_t set_layout, uint32_t push_byte
 int shim_pipeline(shim_device *d, uint64_t cache, const uint32_t *code, size_t bytes, uint64_t layout,
 	const uint32_t *constants, uint32_t count, uint32_t subgroup, uint64_t *pipeline);
 
-// Allocates the descriptor sets of the dispatches from a new pool, writes them and records everything.
-int shim_record(shim_device *d, void *command_buffer, const shim_command *commands, uint32_t count,
+// Allocates the descriptor sets of the dispatches from a new pool, writes them and records everything, after each SHIM_CUT into
+// the next command buffer.
+int shim_record(shim_device *d, void **command_buffers, const shim_command *commands, uint32_t count,
 	const shim_binding *bindings, const uint64_t *set_layouts, uint32_t sets, uint32_t binding_count,
 	const uint8_t *push, uint64_t query_pool, uint64_t *descriptor_pool);
-int shim_submit(shim_device *d, void *queue, void *command_buffer, uint64_t fence);
+int shim_submit(shim_device *d, void *queue, void **command_buffers, uint32_t count, uint64_t fence);
 // Looks at the fence for spin_nanos, then sleeps on it for at most timeout_nanos, and resets it.
 int shim_wait(shim_device *d, uint64_t fence, uint64_t spin_nanos, uint64_t timeout_nanos);
 

@@ -15,14 +15,15 @@ const Built = false
 // Device cannot be opened in this build, so nothing below is ever called.
 type Device struct{}
 
-func List() ([]DeviceInfo, error)          { return nil, errStub }
-func Open(Options) (*Device, error)        { return nil, errStub }
-func (d *Device) Info() *DeviceInfo        { return nil }
-func (d *Device) Close() error             { return errStub }
-func (d *Device) NewCommands() *Commands   { return nil }
-func (d *Device) Lost() bool               { return false }
-func (d *Device) Run(c *Commands) error    { return errStub }
-func (d *Device) MemoryUsed() (used int64) { return 0 }
+func List() ([]DeviceInfo, error)                                                { return nil, errStub }
+func Open(Options) (*Device, error)                                              { return nil, errStub }
+func (d *Device) Info() *DeviceInfo                                              { return nil }
+func (d *Device) Close() error                                                   { return errStub }
+func (d *Device) NewCommands() *Commands                                         { return nil }
+func (d *Device) Lost() bool                                                     { return false }
+func (d *Device) Run(c *Commands) error                                          { return errStub }
+func (d *Device) RunAround(c *Commands, part int, before, after *Commands) error { return errStub }
+func (d *Device) MemoryUsed() (used int64)                                       { return 0 }
 
 func (d *Device) NewBuffer(bytes int64, kind Kind) (*Buffer, error) { return nil, errStub }
 func (d *Device) NewPipeline(spec PipelineSpec) (*Pipeline, error)  { return nil, errStub }
@@ -43,6 +44,7 @@ func (c *Commands) Dispatch(p *Pipeline, push []byte, x, y, z int, bindings ...B
 func (c *Commands) Barrier()                                                            {}
 func (c *Commands) CopyBarrier()                                                        {}
 func (c *Commands) Copy(dst *Buffer, dstOff int64, src *Buffer, srcOff, n int64)        {}
+func (c *Commands) Cut()                                                                {}
 func (c *Commands) Timestamp()                                                          {}
 func (c *Commands) End() error                                                          { return errStub }
 func (c *Commands) Times() ([]time.Duration, error)                                     { return nil, errStub }

@@ -3,6 +3,7 @@
 package vk
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/binary"
 	"errors"
@@ -237,6 +238,48 @@ func TestCollector(t *testing.T) {
 	work.Wait()
 	close(stop)
 	gc.Wait()
+}
+
+// TestRunAround runs a list of three parts with copies before and after each of them in turn.
+func TestRunAround(t *testing.T) {
+	d := openAny(t, Options{})
+	p := scalePipeline(t, d, 0.5)
+	in, local, seen := newBuffer(t, d, 4, Upload), newBuffer(t, d, 4, Local), newBuffer(t, d, 8, Readback)
+	c := d.NewCommands()
+	defer c.Free()
+	c.Copy(local, 0, in, 0, 4)
+	c.CopyBarrier()
+	for range 2 {
+		c.Cut()
+		c.Dispatch(p, push(1, 3), 1, 1, 1, Binding{Buffer: local}, Binding{Buffer: local})
+		c.CopyBarrier()
+	}
+	if err := c.End(); err != nil {
+		t.Fatal(err)
+	}
+	var looks [2]*Commands
+	for i := range looks {
+		looks[i] = d.NewCommands()
+		defer looks[i].Free()
+		looks[i].Copy(seen, 4*int64(i), local, 0, 4)
+		looks[i].CopyBarrier()
+		if err := looks[i].End(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	values := []float32{2, 6.5, 20} // after each part
+	for part := 1; part < 3; part++ {
+		copy(in.Bytes(), floats(values[0]))
+		if err := d.RunAround(c, part, looks[0], looks[1]); err != nil {
+			t.Fatal(err)
+		}
+		if want := floats(values[part-1], values[part]); !bytes.Equal(seen.Bytes(), want) {
+			t.Errorf("around part %d: %x, want %x", part, seen.Bytes(), want)
+		}
+	}
+	if err := d.Run(c); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // scaleOnce makes everything anew for one product.
