@@ -128,8 +128,9 @@ func (e *cpuExecutable) attend(st *state, op *Op) {
 		perTask--
 	}
 	e.dev.pool.run(e.job, len(tasks)*op.KVHeads, func(worker, i int) {
-		// The latest rows see the most positions: they go first, so that no long task is left for the end.
-		t, kvh, s := tasks[len(tasks)-1-i/op.KVHeads], i%op.KVHeads, &e.scratch[worker]
+		// One key-value head after the other, whose keys and values stay in cache. The latest rows see the most positions: they go
+		// first, so that no long task is left for the end.
+		t, kvh, s := tasks[len(tasks)-1-i%len(tasks)], i/len(tasks), &e.scratch[worker]
 		s.queries = s.queries[:0]
 		for q := t.first; q < t.end; q++ {
 			s.queries = append(s.queries, st.query(op, q/perKV, kvh*perKV+q%perKV))
