@@ -160,7 +160,7 @@ func (st *state) attend(op *Op, s *scratch) {
 func (st *state) queryTile(op *Op, s *scratch) (row int, ok bool) {
 	n := len(s.queries)
 	limbs := s.headLimbs(op.HeadDim)
-	s.tile.reset(st.kern, 2*n, st.cache.hd/groupK)
+	s.tile.reset(st.kern, n, st.cache.hd/groupK)
 	s.exp2 = grow(s.exp2, n)
 	for i := range s.queries {
 		at := &s.queries[i]
@@ -192,7 +192,7 @@ func (st *state) attendScores(op *Op, block kvBlock, b, first int, whole bool, s
 		p0, p1 = s.seenPanels(start)
 	}
 	s.tile.multiply(st.kern, s.u[:], block.k, p0, p1)
-	st.kern.scores(x[p0*panelRows:], s.u[:p1-p0], s.exp2, block.expK[p0*panelRows:], op.Scale)
+	st.kern.scores(x[p0*panelRows:], s.u[:p1-p0], s.tile.joined, s.exp2, block.expK[p0*panelRows:], op.Scale)
 	for i := range s.queries {
 		if op.Cap == 0 && op.Slopes == nil && whole {
 			break
@@ -310,9 +310,9 @@ func (st *state) attendValues(block kvBlock, i int, s *scratch) {
 	if most == 0 {
 		return
 	}
-	s.values.take(st.kern, limbsOf(s.blockScores(i)), parts, 0, 2)
+	s.values.take(st.kern, limbsOf(s.blockScores(i)), parts, false)
 	if most == 3 {
-		s.small.take(st.kern, s.low[i*padded(n, 2)*blockPositions:], parts, 2, 1)
+		s.small.take(st.kern, s.low[i*padded(n, 2)*blockPositions:], parts, true)
 	}
 	panels := st.cache.hd / panelRows
 	for p0 := 0; p0 < panels; p0 += blockSums {
@@ -323,6 +323,6 @@ func (st *state) attendValues(block kvBlock, i int, s *scratch) {
 			third = s.third[:p1-p0]
 			s.small.multiply(st.kern, third, block.v, p0, p1)
 		}
-		st.kern.accumulate(s.total[p0*panelRows:], st.cache.hd, s.u[:p1-p0], third, parts, s.tops)
+		st.kern.accumulate(s.total[p0*panelRows:], st.cache.hd, s.u[:p1-p0], s.values.joined, third, parts, s.tops)
 	}
 }

@@ -8,17 +8,21 @@
 
 // A product with a power of two is exact, so that it may be fused with the sum that follows.
 
-// func scoresAVX512(dst *float32, u *unitSums, exp2q *float32, n, panels int, exps *int16, scale float32)
-TEXT ·scoresAVX512(SB), NOSPLIT, $0-52
+// func scoresAVX512(dst *float32, u *unitSums, other *int32, step int, exp2q *float32, n, panels int, exps *int16, scale float32)
+// other are the sums of high limbs with low limbs of the first panel, step bytes further those of the next query, 32 times
+// as far those with the next panel.
+TEXT ·scoresAVX512(SB), NOSPLIT, $0-68
 	MOVQ dst+0(FP), DI
 	MOVQ u+8(FP), SI
-	MOVQ exp2q+16(FP), R8
-	MOVQ n+24(FP), R9
-	MOVQ panels+32(FP), R13
-	MOVQ exps+40(FP), BX
+	MOVQ other+16(FP), R14
+	MOVQ step+24(FP), R15
+	MOVQ exp2q+32(FP), R8
+	MOVQ n+40(FP), R9
+	MOVQ panels+48(FP), R13
+	MOVQ exps+56(FP), BX
 	CONSTANTS
 	VBROADCASTSS C_256, Z16
-	VBROADCASTSS scale+48(FP), Z17
+	VBROADCASTSS scale+64(FP), Z17
 	MOVL $0x60000000, AX // the bits of the exponent one of which is set from 2^-63 on
 	VPBROADCASTD AX, Z18
 
@@ -28,13 +32,14 @@ scorepanel:
 	VPSLLD $23, Z19, Z19
 	MOVQ DI, R11
 	MOVQ SI, R12
+	MOVQ R14, AX
 	MOVQ R8, DX
 	MOVQ R9, CX
 
 scorequery:
 	VCVTDQ2PS (R12), Z0 // H
 	VMOVDQU32 64(R12), Z1
-	VPADDD 2048(R12), Z1, Z1
+	VPADDD (AX), Z1, Z1
 	VCVTDQ2PS Z1, Z1 // M
 	VCVTDQ2PS 2112(R12), Z2 // L
 	VFMADD213PS Z1, Z16, Z0
@@ -46,6 +51,7 @@ scorequery:
 	VMOVAPS.Z Z0, K1, Z0
 	VMOVUPS Z0, (R11)
 	ADDQ $128, R12
+	ADDQ R15, AX
 	ADDQ $256, R11
 	ADDQ $4, DX
 	DECQ CX
@@ -53,6 +59,9 @@ scorequery:
 
 	ADDQ $64, DI
 	ADDQ $4096, SI
+	MOVQ R15, AX
+	SHLQ $5, AX
+	ADDQ AX, R14
 	ADDQ $32, BX
 	DECQ R13
 	JNZ  scorepanel
@@ -386,11 +395,11 @@ weighnone:
 	MOVL $0, blockWeights_limbs(R9)
 	JMP  weighnext
 
-// JOIN2 makes in Z0 and Z1 the sums with two limbs, of unit sums at BX, and an offset in Z30; JOIN3 those with three, the
+// JOIN2 makes in Z0 and Z1 the sums with two limbs, of unit sums at BX and R10, and an offset in Z30; JOIN3 those with three, the
 // unit sums of the third at R13.
 #define JOIN2 \
 	VMOVDQU32 64(BX), Z2           \
-	VPADDD 2048(BX), Z2, Z2        \
+	VPADDD (R10), Z2, Z2           \
 	VPSLLD $8, Z2, Z2              \
 	VPADDD 2112(BX), Z2, Z2        \
 	VPMOVSXDQ (BX), Z0             \
@@ -407,7 +416,7 @@ weighnone:
 
 #define JOIN3 \
 	VMOVDQU32 64(BX), Z4           \
-	VPADDD 2048(BX), Z4, Z4        \
+	VPADDD (R10), Z4, Z4           \
 	VMOVDQU32 2112(BX), Z2         \
 	VPADDD (R13), Z2, Z2           \
 	VPSLLD $8, Z2, Z2              \
@@ -431,7 +440,7 @@ weighnone:
 	VPADDQ Z3, Z0, Z0              \
 	VPADDQ Z2, Z1, Z1
 
-// TOTAL adds Z0 and Z1 to the totals at AX and goes on to the next panel.
+// TOTAL adds Z0 and Z1 to the totals at AX and goes on to the next panel, CX bytes further at R10.
 #define TOTAL \
 	VPADDQ (AX), Z0, Z0            \
 	VPADDQ 64(AX), Z1, Z1          \
@@ -439,18 +448,20 @@ weighnone:
 	VMOVDQU64 Z1, 64(AX)           \
 	ADDQ $128, AX                  \
 	ADDQ $4096, BX                 \
+	ADDQ CX, R10                   \
 	DECQ DX
 
-// func accumulateAVX512(total *int64, stride int, u, low *unitSums, panels int, parts *blockWeights, tops *int32, n int)
-TEXT ·accumulateAVX512(SB), NOSPLIT, $0-64
+// func accumulateAVX512(total *int64, stride int, u *unitSums, other *int32, step int, low *unitSums, panels int, parts *blockWeights, tops *int32, n int)
+// other and step are as in scoresAVX512.
+TEXT ·accumulateAVX512(SB), NOSPLIT, $0-80
 	MOVQ total+0(FP), DI
 	MOVQ stride+8(FP), R11
 	SHLQ $3, R11
 	MOVQ u+16(FP), SI
-	MOVQ low+24(FP), R8
-	MOVQ parts+40(FP), R9
-	MOVQ tops+48(FP), R12
-	MOVQ n+56(FP), R14
+	MOVQ low+40(FP), R8
+	MOVQ parts+56(FP), R9
+	MOVQ tops+64(FP), R12
+	MOVQ n+72(FP), R14
 
 sumquery:
 	MOVL blockWeights_limbs(R9), AX
@@ -465,7 +476,7 @@ sumquery:
 	MOVLQSX blockWeights_sum(R9), R10
 	IMULQ $-32896, R10
 	MOVQ SI, BX
-	MOVQ panels+32(FP), DX
+	MOVQ panels+48(FP), DX
 	CMPL AX, $3
 	MOVQ DI, AX
 	JEQ  sumwide
@@ -473,6 +484,9 @@ sumquery:
 	JLT  sumright
 	VPBROADCASTQ CX, Z31
 	VPBROADCASTQ R10, Z30
+	MOVQ other+24(FP), R10
+	MOVQ step+32(FP), CX
+	SHLQ $5, CX
 
 sumleft:
 	JOIN2
@@ -482,6 +496,8 @@ sumleft:
 	JNZ  sumleft
 
 sumnext:
+	MOVQ step+32(FP), CX
+	ADDQ CX, other+24(FP)
 	ADDQ $128, SI
 	ADDQ $64, R8
 	ADDQ R11, DI
@@ -500,6 +516,9 @@ sumright:
 	SHLQ CX, R13
 	ADDQ R13, R10
 	VPBROADCASTQ R10, Z30
+	MOVQ other+24(FP), R10
+	MOVQ step+32(FP), CX
+	SHLQ $5, CX
 
 sumrightpanel:
 	JOIN2
@@ -529,6 +548,9 @@ sumwideleft:
 
 sumwidepanels:
 	VPBROADCASTQ R10, Z30
+	MOVQ other+24(FP), R10
+	MOVQ step+32(FP), CX
+	SHLQ $5, CX
 
 sumwidepanel:
 	JOIN3
