@@ -13,7 +13,9 @@ void keep(uint row, uint plane, uint word, uint v) { limbs[limbPlane(plane, rows
 
 void keepInfo(uint row, int exponent, bool wide) {
     uint at = limbInfo(row, rows, words);
-    limbs[at] = uint(exponent);
-    limbs[at + 1u] = wide ? 1u : 0u;
+    if (gl_LocalInvocationID.x == 0u) {
+        limbs[at] = uint(exponent);
+        limbs[at + 1u] = wide ? 1u : 0u;
+    }
 }
 #endif

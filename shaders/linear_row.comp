@@ -6,7 +6,8 @@
 // Linear for a batch of one row, with what comes before and after it: each workgroup normalises (NORM) and quantises the row
 // for itself, into shared memory, which is quicker than to wait for another dispatch that does; with READY the limbs are there.
 // Then each subgroup computes an output at a time, UNROLL vectors ahead; the first weights are on their way while the row is
-// made. With GATED it computes act(gate) * up of two matrices of the same shape, with ADD it adds the output to a residual row.
+// made. The outputs are those of up to three MATRICES side by side, or with GATED act(gate) * up of two matrices of the same
+// shape; with ADD they are added to a residual row.
 //
 // The first workgroup keeps the normalised row and the limbs, which audits and other operations may read. Workgroup (outputs).
 
@@ -26,10 +27,12 @@ layout(constant_id = 10) const uint KIND = 0u; // of activation
 layout(constant_id = 11) const bool ADD = false;
 layout(constant_id = 12) const bool KEEP = false; // the normalised row and the limbs
 layout(constant_id = 13) const bool READY = false; // the limbs are there
+layout(constant_id = 14) const uint MATRICES = 1u;
+layout(constant_id = 15) const bool QUADS = false;
 
-#define TABLES 7
-#define STATUS 8
-#define PRODUCTS 15
+#define TABLES 16
+#define STATUS 17
+#define PRODUCTS 20
 #include "numerics.glsl"
 #include "int64.glsl"
 #include "reduce.glsl"
@@ -39,25 +42,41 @@ layout(constant_id = 13) const bool READY = false; // the limbs are there
 #include "activation.glsl"
 #include "linear_sums.glsl"
 
-layout(std430, set = 0, binding = 0) readonly buffer Weights { uvec4 weights[]; }; // linear.glsl; up, where GATED
-layout(std430, set = 0, binding = 1) readonly buffer Scales { float scales[]; };
-layout(std430, set = 0, binding = 2) readonly buffer Bias { float linearBias[]; };
-layout(std430, set = 0, binding = 3) readonly buffer In { float x[]; };
-layout(std430, set = 0, binding = 4) readonly buffer NormWeight { float weight[]; };
-layout(std430, set = 0, binding = 5) readonly buffer NormBias { float bias[]; };
-layout(std430, set = 0, binding = 6) writeonly buffer Out { float y[]; };
-layout(std430, set = 0, binding = 9) readonly buffer GateWeights { uvec4 gateWeights[]; };
-layout(std430, set = 0, binding = 10) readonly buffer GateScales { float gateScales[]; };
-layout(std430, set = 0, binding = 11) readonly buffer GateBias { float gateBias[]; };
-layout(std430, set = 0, binding = 12) buffer Residual { float residual[]; };
-layout(std430, set = 0, binding = 13) writeonly buffer Normed { float normed[]; };
-layout(std430, set = 0, binding = 14) buffer Limbs { uint limbs[]; }; // limbs.glsl
+// Of matrices A, B and C (linear.glsl): up is A and gate is B where GATED.
+layout(std430, set = 0, binding = 0) readonly buffer WeightsA { uvec4 weightsA[]; };
+layout(std430, set = 0, binding = 1) readonly buffer ScalesA { float scalesA[]; };
+layout(std430, set = 0, binding = 2) readonly buffer BiasA { float biasA[]; };
+layout(std430, set = 0, binding = 3) writeonly buffer OutA { float yA[]; };
+layout(std430, set = 0, binding = 4) readonly buffer WeightsB { uvec4 weightsB[]; };
+layout(std430, set = 0, binding = 5) readonly buffer ScalesB { float scalesB[]; };
+layout(std430, set = 0, binding = 6) readonly buffer BiasB { float biasB[]; };
+layout(std430, set = 0, binding = 7) writeonly buffer OutB { float yB[]; };
+layout(std430, set = 0, binding = 8) readonly buffer WeightsC { uvec4 weightsC[]; };
+layout(std430, set = 0, binding = 9) readonly buffer ScalesC { float scalesC[]; };
+layout(std430, set = 0, binding = 10) readonly buffer BiasC { float biasC[]; };
+layout(std430, set = 0, binding = 11) writeonly buffer OutC { float yC[]; };
+
+layout(std430, set = 0, binding = 12) readonly buffer In { float x[]; };
+layout(std430, set = 0, binding = 12) readonly buffer InQuads { vec4 xQuads[]; };
+layout(std430, set = 0, binding = 13) readonly buffer NormWeight { float weight[]; };
+layout(std430, set = 0, binding = 13) readonly buffer NormWeightQuads { vec4 weightQuads[]; };
+layout(std430, set = 0, binding = 14) readonly buffer NormBias { float bias[]; };
+layout(std430, set = 0, binding = 14) readonly buffer NormBiasQuads { vec4 biasQuads[]; };
+layout(std430, set = 0, binding = 15) buffer Residual { float residual[]; };
+layout(std430, set = 0, binding = 18) writeonly buffer Normed { float normed[]; };
+layout(std430, set = 0, binding = 18) writeonly buffer NormedQuads { vec4 normedQuads[]; };
+layout(std430, set = 0, binding = 19) buffer Limbs { uint limbs[]; }; // limbs.glsl
+layout(std430, set = 0, binding = 19) readonly buffer LimbVectors { uvec4 limbVectors[]; };
 
 layout(push_constant) uniform Push {
     uint K;
-    uint first; // output rows of the part: first to first + count
-    uint count;
-    uint padded;
+    uint first; // output rows of the part: first to first + countA
+    uint countA;
+    uint countB;
+    uint countC;
+    uint paddedA;
+    uint paddedB;
+    uint paddedC;
     uint op; // of the quantising
     uint normOp;
     float eps;
@@ -69,11 +88,13 @@ const uint words = 4u * KV;
 const uint SETS = GATED ? 2u : 1u;
 
 shared uvec4 quantised[3u * KV]; // by plane
-shared int rowExponentShared;
-shared uint rowWide;
+
+int rowExponentOf; // of the row
+bool wide;
 
 vec4 v[PER];
 
+#include "words.glsl"
 #include "limbs.glsl"
 
 bool keeps() { return KEEP && gl_WorkGroupID.x == 0u; }
@@ -85,96 +106,175 @@ void keep(uint row, uint plane, uint word, uint value) {
     }
 }
 
-void keepInfo(uint row, int exponent, bool wide) {
-    rowExponentShared = exponent;
-    rowWide = wide ? 1u : 0u;
-    if (keeps()) {
+void keepInfo(uint row, int exponent, bool isWide) {
+    rowExponentOf = exponent;
+    wide = isWide;
+    if (keeps() && gl_LocalInvocationID.x == 0u) {
         limbs[limbInfo(0u, rows, words)] = uint(exponent);
-        limbs[limbInfo(0u, rows, words) + 1u] = rowWide;
+        limbs[limbInfo(0u, rows, words) + 1u] = isWide ? 1u : 0u;
     }
 }
 
 #include "quantize.glsl"
 #include "norm.glsl"
 
+WORD_READER(inputWord, x, xQuads)
+WORD_READER(weightWord, weight, weightQuads)
+WORD_READER(biasWord, bias, biasQuads)
+WORD_WRITER(writeNormed, normed, normedQuads)
+
+// take copies the limbs that are there.
+void take() {
+    for (uint i = gl_LocalInvocationID.x; i < 2u * KV; i += gl_WorkGroupSize.x) {
+        quantised[i] = limbVectors[i];
+    }
+    rowExponentOf = int(limbs[limbInfo(0u, rows, words)]);
+    wide = limbs[limbInfo(0u, rows, words) + 1u] != 0u;
+    if (wide) {
+        for (uint i = 2u * KV + gl_LocalInvocationID.x; i < 3u * KV; i += gl_WorkGroupSize.x) {
+            quantised[i] = limbVectors[i];
+        }
+    }
+    barrier();
+}
+
+// load begins to make the limbs of the row: what comes from memory.
+void load() {
+    for (uint i = 0u; i < PER; i++) {
+        v[i] = inputWord(0u, i);
+        if (NORM) {
+            normWeight[i] = weightWord(0u, i);
+        }
+        if (NORM && NORM_BIAS) {
+            normBias[i] = biasWord(0u, i);
+        }
+    }
+}
+
 // prepare makes the limbs of the row.
 bool prepare() {
     if (READY) {
-        bool wide = limbs[limbInfo(0u, rows, words) + 1u] != 0u;
-        for (uint i = gl_LocalInvocationID.x; i < (wide ? 3u : 2u) * KV; i += gl_WorkGroupSize.x) {
-            quantised[i] = uvec4(limbs[4u * i], limbs[4u * i + 1u], limbs[4u * i + 2u], limbs[4u * i + 3u]);
-        }
-        rowExponentShared = int(limbs[limbInfo(0u, rows, words)]);
-        rowWide = wide ? 1u : 0u;
-        barrier();
+        take();
         return true;
-    }
-    for (uint i = 0u; i < PER; i++) {
-        for (uint j = 0u; j < 4u; j++) {
-            uint k = column(i, j);
-            v[i][j] = k < K ? x[k] : 0.0;
-        }
     }
     if (NORM) {
         if (!normalize(0u)) {
             return false;
         }
         for (uint i = 0u; i < PER; i++) {
-            for (uint j = 0u; j < 4u; j++) {
-                if (keeps() && column(i, j) < K) {
-                    normed[column(i, j)] = v[i][j];
-                }
+            if (keeps()) {
+                writeNormed(0u, i, v[i]);
             }
         }
     }
-    if (!quantizeRow(0u)) {
-        return false;
+    return quantizeRow(0u);
+}
+
+// Place is an output: its matrix, and its number within the part of it.
+struct Place {
+    uint matrix;
+    uint n;
+    bool there;
+};
+
+Place placeOf(uint n) {
+    if (MATRICES > 1u && n >= countA) {
+        n -= countA;
+        if (MATRICES > 2u && n >= countB) {
+            return Place(2u, n - countB, n - countB < countC);
+        }
+        return Place(1u, n, n < countB);
     }
-    barrier();
-    return true;
+    return Place(0u, n, n < countA);
 }
 
 const uint RESULTS = SETS * WEIGHT_LIMBS;
 const uint LOADS = UNROLL * RESULTS;
-uvec4 w[LOADS];
+uvec4 w[LOADS]; // w[(u * SETS + set) * WEIGHT_LIMBS + limb]
 
-// fetch loads the weights of output n at vectors k, k + subgroup size, ...: those beyond the part or the row are zero.
-// w[(u * SETS + set) * WEIGHT_LIMBS + limb]
-void fetch(uint n, uint k) {
-    [[unroll]] for (uint i = 0u; i < LOADS; i++) {
-        uint limb = i % WEIGHT_LIMBS;
-        uint set = i / WEIGHT_LIMBS % SETS;
-        uint at = k + i / RESULTS * gl_SubgroupSize;
-        uint vector = (limb * padded + n) * KV + at;
-        w[i] = uvec4(0u);
-        if (at < KV && n < count) {
-            w[i] = set == 0u ? weights[vector] : gateWeights[vector];
+// FETCH loads the weights of a set from a matrix.
+#define FETCH(set, weights, padded, n, k) \
+    [[unroll]] for (uint u = 0u; u < UNROLL; u++) { \
+        uint at = k + u * gl_SubgroupSize; \
+        [[unroll]] for (uint limb = 0u; limb < WEIGHT_LIMBS; limb++) { \
+            uvec4 from = uvec4(0u); \
+            if (at < KV) { \
+                from = weights[(limb * padded + n) * KV + at]; \
+            } \
+            w[(u * SETS + set) * WEIGHT_LIMBS + limb] = from; \
+        } \
+    }
+
+// fetch loads the weights of an output at vectors k, k + subgroup size, ...: those beyond the row are zero.
+void fetch(Place p, uint k) {
+    if (!p.there) {
+        return;
+    }
+    if (MATRICES > 2u && p.matrix == 2u) {
+        FETCH(0u, weightsC, paddedC, p.n, k)
+    } else if (MATRICES > 1u && p.matrix == 1u) {
+        FETCH(0u, weightsB, paddedB, p.n, k)
+    } else {
+        FETCH(0u, weightsA, paddedA, p.n, k)
+        if (GATED) {
+            FETCH((SETS - 1u), weightsB, paddedB, p.n, k)
         }
     }
 }
 
-ivec3 sums[RESULTS];
+// Factors are what an output takes besides its sums.
+struct Factors {
+    float scale, bias, gateScale, gateBias, residual;
+};
 
-// finished is output n of a set from its sums.
-float finished(uint n, uint set, ivec3 u, ivec3 u2) {
-    float t = joinedAll(u, u2, rowWide != 0u);
-    uint column = first + n;
-    if (set == 0u) {
-        return scaledSum(t, rowExponentShared, scales[column], HAS_BIAS, HAS_BIAS ? linearBias[column] : 0.0);
+Factors factorsOf(Place p) {
+    Factors f = Factors(0.0, 0.0, 0.0, 0.0, 0.0);
+    if (!p.there) {
+        return f;
     }
-    return scaledSum(t, rowExponentShared, gateScales[column], HAS_BIAS, HAS_BIAS ? gateBias[column] : 0.0);
+    uint column = first + p.n;
+    if (MATRICES > 2u && p.matrix == 2u) {
+        f.scale = scalesC[column];
+        f.bias = HAS_BIAS ? biasC[column] : 0.0;
+    } else if (MATRICES > 1u && p.matrix == 1u) {
+        f.scale = scalesB[column];
+        f.bias = HAS_BIAS ? biasB[column] : 0.0;
+    } else {
+        f.scale = scalesA[column];
+        f.bias = HAS_BIAS ? biasA[column] : 0.0;
+    }
+    if (GATED) {
+        f.gateScale = scalesB[column];
+        f.gateBias = HAS_BIAS ? biasB[column] : 0.0;
+    }
+    if (ADD) {
+        f.residual = residual[column];
+    }
+    return f;
 }
 
-void finish(uint n, ivec3 up, ivec3 up2, ivec3 gate, ivec3 gate2) {
-    float value = finished(n, 0u, up, up2);
+ivec3 sums[RESULTS];
+
+// finish writes an output from the sums.
+void finish(Place p, Factors f) {
+    uint column = first + p.n;
+    float value = scaledSum(joinedAll(sums[0], sums[WEIGHT_LIMBS - 1u], wide), rowExponentOf, f.scale, HAS_BIAS, f.bias);
     if (GATED) {
-        precise float gated = activation(KIND, finished(n, 1u, gate, gate2)) * value;
+        uint gate = (SETS - 1u) * WEIGHT_LIMBS;
+        float t = joinedAll(sums[gate], sums[gate + WEIGHT_LIMBS - 1u], wide);
+        precise float gated = activation(KIND, scaledSum(t, rowExponentOf, f.gateScale, HAS_BIAS, f.gateBias)) * value;
         value = flushed(gated);
     }
-    y[first + n] = value;
+    if (MATRICES > 2u && p.matrix == 2u) {
+        yC[column] = value;
+    } else if (MATRICES > 1u && p.matrix == 1u) {
+        yB[column] = value;
+    } else {
+        yA[column] = value;
+    }
     if (ADD) {
-        precise float sum = residual[first + n] + value;
-        residual[first + n] = flushed(sum);
+        precise float sum = f.residual + value;
+        residual[column] = flushed(sum);
     }
 }
 
@@ -183,12 +283,19 @@ void main() {
     uint stride = gl_NumWorkGroups.x * gl_NumSubgroups;
     uint lane = gl_SubgroupInvocationID;
     uint step = UNROLL * gl_SubgroupSize;
-    fetch(n, lane);
+    if (!READY) {
+        load();
+    }
+    Place p = placeOf(n);
+    fetch(p, lane);
+    Factors f = factorsOf(p);
     if (!prepare()) {
         return;
     }
-    bool wide = rowWide != 0u;
-    for (; n < count; n += stride) {
+    while (p.there) {
+        n += stride;
+        Place next = placeOf(n);
+        Factors ahead = factorsOf(next);
         [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
             sums[i] = ivec3(0);
         }
@@ -209,14 +316,19 @@ void main() {
                 }
             }
             bool last = k + step >= KV;
-            fetch(last ? n + stride : n, last ? lane : k + step + lane);
+            Place from = p;
+            if (last) {
+                from = next;
+            }
+            fetch(from, last ? lane : k + step + lane);
         }
         [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
             sums[i] = ivec3(subgroupAdd(sums[i].x), subgroupAdd(sums[i].y), wide ? subgroupAdd(sums[i].z) : 0);
         }
         if (lane == 0u) {
-            uint gate = (SETS - 1u) * WEIGHT_LIMBS;
-            finish(n, sums[0], sums[WEIGHT_LIMBS - 1u], sums[gate], sums[gate + WEIGHT_LIMBS - 1u]);
+            finish(p, f);
         }
+        p = next;
+        f = ahead;
     }
 }

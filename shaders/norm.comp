@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 
 // Norms, NUMERICS.md section 5: y = norm(x) * w + b over each of the groups of a row, after x = a + b where ADD says so, and
-// quantised after (section 2) where QUANTIZE does. Workgroup (group, row) holds its K values in registers, PER words of
-// four for each invocation, so that input and output may be the same buffer. Only whole rows are added or quantised.
+// quantised after (section 2) where QUANTIZE does. Workgroup (group, row) holds its K values in registers, so that input and
+// output may be the same buffer. Only whole rows are added or quantised.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint PER = 1u; // PER * workgroup size >= words of a group
@@ -12,6 +12,8 @@ layout(constant_id = 3) const bool NORM_BIAS = false;
 layout(constant_id = 4) const bool ADD = false;
 layout(constant_id = 5) const bool WRITE_SUM = false; // of ADD
 layout(constant_id = 6) const bool QUANTIZE = false;
+layout(constant_id = 7) const bool QUADS = false;
+layout(constant_id = 8) const bool WRITE = true; // y
 
 #define TABLES 4
 #define STATUS 5
@@ -23,11 +25,17 @@ layout(constant_id = 6) const bool QUANTIZE = false;
 #include "dot.glsl"
 
 layout(std430, set = 0, binding = 0) readonly buffer In { float x[]; };
+layout(std430, set = 0, binding = 0) readonly buffer InQuads { vec4 xQuads[]; };
 layout(std430, set = 0, binding = 1) writeonly buffer Out { float y[]; };
+layout(std430, set = 0, binding = 1) writeonly buffer OutQuads { vec4 yQuads[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Weight { float weight[]; };
+layout(std430, set = 0, binding = 2) readonly buffer WeightQuads { vec4 weightQuads[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Bias { float bias[]; };
+layout(std430, set = 0, binding = 3) readonly buffer BiasQuads { vec4 biasQuads[]; };
 layout(std430, set = 0, binding = 6) readonly buffer Addend { float addend[]; };
+layout(std430, set = 0, binding = 6) readonly buffer AddendQuads { vec4 addendQuads[]; };
 layout(std430, set = 0, binding = 7) writeonly buffer Sum { float sum[]; };
+layout(std430, set = 0, binding = 7) writeonly buffer SumQuads { vec4 sumQuads[]; };
 layout(std430, set = 0, binding = 8) writeonly buffer Limbs { uint limbs[]; };
 
 layout(push_constant) uniform Push {
@@ -42,35 +50,50 @@ layout(push_constant) uniform Push {
 
 vec4 v[PER];
 
+#include "words.glsl"
 #define KEEP_LIMBS
 #include "limbs.glsl"
 #include "quantize.glsl"
 #include "norm.glsl"
 
+WORD_READER(inputWord, x, xQuads)
+WORD_READER(weightWord, weight, weightQuads)
+WORD_READER(biasWord, bias, biasQuads)
+WORD_READER(addendWord, addend, addendQuads)
+WORD_WRITER(writeOutput, y, yQuads)
+WORD_WRITER(writeSum, sum, sumQuads)
+
 void main() {
     uint row = gl_WorkGroupID.y;
     uint base = (row * gl_NumWorkGroups.x + gl_WorkGroupID.x) * K;
+    vec4 other[PER];
     for (uint i = 0u; i < PER; i++) {
-        for (uint j = 0u; j < 4u; j++) {
-            uint k = column(i, j);
-            v[i][j] = k < K ? x[base + k] : 0.0;
-            if (ADD && k < K) {
-                precise float s = v[i][j] + addend[base + k];
+        v[i] = inputWord(base, i);
+        if (ADD) {
+            other[i] = addendWord(base, i);
+        }
+        normWeight[i] = weightWord(0u, i);
+        if (NORM_BIAS) {
+            normBias[i] = biasWord(0u, i);
+        }
+    }
+    if (ADD) {
+        for (uint i = 0u; i < PER; i++) {
+            for (uint j = 0u; j < 4u; j++) {
+                precise float s = v[i][j] + other[i][j];
                 v[i][j] = flushed(s);
-                if (WRITE_SUM) {
-                    sum[base + k] = v[i][j];
-                }
+            }
+            if (WRITE_SUM) {
+                writeSum(base, i, v[i]);
             }
         }
     }
     if (!normalize(row)) {
         return;
     }
-    for (uint i = 0u; i < PER; i++) {
-        for (uint j = 0u; j < 4u; j++) {
-            if (column(i, j) < K) {
-                y[base + column(i, j)] = v[i][j];
-            }
+    if (WRITE) {
+        for (uint i = 0u; i < PER; i++) {
+            writeOutput(base, i, v[i]);
         }
     }
     if (QUANTIZE) {

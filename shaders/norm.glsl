@@ -1,8 +1,9 @@
-// The norm of the values that a workgroup holds in v, as quantize.glsl says, NUMERICS.md section 5: y = norm(x) * w + b. It uses
-// what norm.comp declares.
+// The norm of the values that a workgroup holds in v, by words.glsl, NUMERICS.md section 5: y = norm(x) * w + b. Includers have
+// the specialisation constants LAYER_NORM and NORM_BIAS, the push constants normOp, eps and invK, and int64.glsl and reduce64.glsl.
 
-// column is the index within the group of value j of word i.
-uint column(uint i, uint j) { return 4u * wordIndex(i) + j; }
+// The weights and biases of the words, to be loaded together with them: they come from further away.
+vec4 normWeight[PER];
+vec4 normBias[PER];
 
 uint largest() {
     uint top = 0u;
@@ -61,15 +62,12 @@ bool normalize(uint row) {
     float r = rsqrtOf(d);
     for (uint i = 0u; i < PER; i++) {
         for (uint j = 0u; j < 4u; j++) {
-            uint k = column(i, j);
-            if (k < K) {
-                precise float n = v[i][j] * r;
-                precise float n2 = flushed(n) * weight[k];
-                if (NORM_BIAS) {
-                    n2 = n2 + bias[k];
-                }
-                v[i][j] = flushed(n2);
+            precise float n = v[i][j] * r;
+            precise float n2 = flushed(n) * normWeight[i][j];
+            if (NORM_BIAS) {
+                n2 = n2 + normBias[i][j];
             }
+            v[i][j] = flushed(n2); // 0 beyond K, where all are
         }
     }
     return true;

@@ -1,13 +1,11 @@
-// Quantising the row that a workgroup holds in v: word wordIndex(i) of four values in v[i], zero beyond K. It uses what
-// quantize.comp declares, and its functions keep and keepInfo for the result.
-
-uint wordIndex(uint i) { return i * gl_WorkGroupSize.x + gl_LocalInvocationID.x; }
+// Quantising the row that a workgroup holds in v, by words.glsl. Includers have numerics.glsl, reduce.glsl and dot.glsl, the
+// push constants words, of a row of a plane, and op, and the functions keep and keepInfo for the result.
 
 ivec4 scaledWord(uint i, float factor) {
     return ivec4(scaledTo(v[i].x, factor), scaledTo(v[i].y, factor), scaledTo(v[i].z, factor), scaledTo(v[i].w, factor));
 }
 
-// quantizeRow reports a row that is not finite, and then says no.
+// quantizeRow reports a row that is not finite, and then says no. A barrier follows what it keeps unless there is one subgroup.
 bool quantizeRow(uint row) {
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
@@ -22,22 +20,20 @@ bool quantizeRow(uint row) {
     }
     int e = rowExponent(top);
     float factor = pow2(-e);
-    uint largest = 0u;
-    uint sum = 0u;
+    uvec2 sizes = uvec2(0u); // largest and sum of |q| >> 1
     for (uint i = 0u; i < PER; i++) {
         ivec4 q = scaledWord(i, factor);
         uvec4 a = uvec4(abs(q)) >> 1;
-        largest = max(largest, max(max(a.x, a.y), max(a.z, a.w)));
-        sum += a.x + a.y + a.z + a.w;
+        sizes.x = max(sizes.x, max(max(a.x, a.y), max(a.z, a.w)));
+        sizes.y += a.x + a.y + a.z + a.w;
         if (wordIndex(i) < words) {
             ivec4 hi = (q + 128) >> 8;
             keep(row, 0u, wordIndex(i), packed(hi));
             keep(row, 1u, wordIndex(i), packed(q - (hi << 8)));
         }
     }
-    largest = workgroupMax(largest);
-    sum = workgroupAdd(uvec4(sum, 0u, 0u, 0u)).x;
-    bool wide = isWide(largest, sum, K);
+    sizes = workgroupMaxAdd(sizes);
+    bool wide = isWide(sizes.x, sizes.y, K);
     if (wide) {
         e -= 8;
         factor = pow2(-e);
@@ -52,9 +48,8 @@ bool quantizeRow(uint row) {
                 keep(row, 2u, wordIndex(i), packed(r - (h1 << 8)));
             }
         }
+        barrier();
     }
-    if (gl_LocalInvocationID.x == 0u) {
-        keepInfo(row, e, wide);
-    }
+    keepInfo(row, e, wide);
     return true;
 }

@@ -28,7 +28,7 @@ func (r *recording) quantise(i int) int {
 func (r *recording) quantiseRows(i, rows, width int, in, out vk.Binding) {
 	words := padded(width, vulkanPadK) / 4
 	size, per := r.dev.rowGroup(words)
-	r.dispatch(shader{name: "quantize", constants: []uint32{uint32(size), uint32(per)}},
+	r.dispatch(shader{name: "quantize", constants: []uint32{uint32(size), uint32(per), boolConstant(width%4 == 0)}},
 		pushConstants(width, words, rows, i), rows, 1, 1,
 		read(in), write(out), shared(r.status()))
 }

@@ -48,7 +48,7 @@ func (r *recording) rowChainAt(i int) (c rowChain, ok bool) {
 const maxRowWidth = 2048
 
 // rowShared is what linear_row.comp needs of shared memory besides the limbs.
-const rowShared = 2304
+const rowShared = 4096
 
 // takes says that the operation at index i is a linear one of the chain's row, which it does not overwrite.
 func (c *rowChain) takes(r *recording, i int) bool {
@@ -86,6 +86,24 @@ func (c *rowChain) adds(r *recording, i int) bool {
 	return add != nil && add.Dst != out && (add.A == out && add.B == add.Dst || add.B == out && add.A == add.Dst) && c.keeps(r, add.Dst)
 }
 
+// beside is how many operations from index i on are linear ones of the chain's row that one dispatch takes side by side.
+func (c *rowChain) beside(r *recording, i int) int {
+	first := &r.prog.Ops[i]
+	a := first.Linear.(*vulkanLinear)
+	n := 1
+	for ; n < maxMatrices && c.takes(r, i+n) && !c.gated(r, i+n) && !c.adds(r, i+n+1); n++ {
+		op := &r.prog.Ops[i+n]
+		l := op.Linear.(*vulkanLinear)
+		if len(a.parts) > 1 || len(l.parts) > 1 || l.mode != a.mode || (op.Bias == nil) != (first.Bias == nil) || op.Dst == r.prog.Ops[i+n-1].Dst {
+			break
+		}
+	}
+	return n
+}
+
+// maxMatrices is how many matrices linear_row.comp has room for.
+const maxMatrices = 3
+
 // linearsOfRow records the operations from index i on as far as linear_row.comp takes them; 0 is none.
 func (r *recording) linearsOfRow(i int) int {
 	c, ok := r.rowChainAt(i)
@@ -97,21 +115,26 @@ func (r *recording) linearsOfRow(i int) int {
 		at = i
 	}
 	for ; c.takes(r, at); keep = false {
+		ops := r.prog.Ops[at:]
 		switch {
 		case c.gated(r, at):
-			act := &r.prog.Ops[at+2]
-			up, gate := &r.prog.Ops[at], &r.prog.Ops[at+1]
-			if up.Dst != act.B {
-				up, gate = gate, up
+			if ops[0].Dst == ops[2].B {
+				c.dispatch(r, keep, &ops[2], nil, &ops[0], &ops[1])
+			} else {
+				c.dispatch(r, keep, &ops[2], nil, &ops[1], &ops[0])
 			}
-			c.dispatch(r, keep, up, gate, act, nil)
 			at += 3
 		case c.adds(r, at+1):
-			c.dispatch(r, keep, &r.prog.Ops[at], nil, nil, &r.prog.Ops[at+1])
+			c.dispatch(r, keep, nil, &ops[1], &ops[0])
 			return at + 2 - i
 		default:
-			c.dispatch(r, keep, &r.prog.Ops[at], nil, nil, nil)
-			at++
+			n := c.beside(r, at)
+			matrices := make([]*Op, n)
+			for j := range matrices {
+				matrices[j] = &ops[j]
+			}
+			c.dispatch(r, keep, nil, nil, matrices...)
+			at += n
 		}
 	}
 	return at - i
@@ -125,15 +148,14 @@ const (
 	rowLoads = 4
 )
 
-// dispatch records one matrix, or two with a gated activation.
-func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
-	d, l := r.dev, op.Linear.(*vulkanLinear)
-	none := r.tables()
+// dispatch records matrices side by side: one followed by add, or up and gate with act for a gated activation, or any with
+// neither.
+func (c *rowChain) dispatch(r *recording, keep bool, act, add *Op, matrices ...*Op) {
+	d, op := r.dev, matrices[0]
+	l := op.Linear.(*vulkanLinear)
 	vectors, sets, limbs := l.rowBytes/16, 1, l.mode.Limbs()
-	gl, gateScales, gateBias := l, whole(l.scaleBuf), none
-	if gate != nil {
-		sets, gl, gateBias = 2, gate.Linear.(*vulkanLinear), r.vector(gate.Bias)
-		gateScales = whole(gl.scaleBuf)
+	if act != nil {
+		sets = 2
 	}
 	threads := max(256, d.info.Subgroup)
 	if vectors > 128 {
@@ -144,6 +166,7 @@ func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
 	if d.plain {
 		groups, unroll = 4, 1
 	}
+	none := read(r.tables())
 	out := write(r.buffer(op.Dst))
 	if act != nil {
 		out = write(r.buffer(act.Dst))
@@ -151,16 +174,17 @@ func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
 	// What the shader declares for writing and does not write is its output: a buffer that it shares with other dispatches
 	// would look like one that they write at the same time.
 	residual, normed, kept := out, out, out
+	k := r.prog.Bufs[c.limbs].Width
 	s := shader{"linear_row_" + d.units(), d.info.Subgroup, []uint32{uint32(threads), uint32(limbs), boolConstant(op.Bias != nil),
 		uint32(unroll), uint32(ceilDiv(4*vectors, threads)), uint32(vectors),
-		0, 0, 0, 0, 0, 0, boolConstant(keep), 0}}
-	input, weight, bias, normOp, eps := read(none), none, none, 0, float32(0)
+		0, 0, 0, 0, 0, 0, boolConstant(keep), 0, 1, boolConstant(k%4 == 0)}}
+	input, weight, bias, normOp, eps := none, none, none, 0, float32(0)
 	if c.input != None {
 		input = read(r.buffer(c.input))
 	}
 	if c.norm != noOp {
 		norm := &r.prog.Ops[c.norm]
-		weight, bias, normOp, eps = r.vector(norm.Weight), r.vector(norm.Bias), c.norm, norm.Eps
+		weight, bias, normOp, eps = read(r.vector(norm.Weight)), read(r.vector(norm.Bias)), c.norm, norm.Eps
 		s.constants[6], s.constants[7], s.constants[8] = 1, boolConstant(norm.Norm == LayerNorm), boolConstant(norm.Bias != nil)
 		if keep {
 			normed = write(r.buffer(norm.Dst))
@@ -175,22 +199,42 @@ func (c *rowChain) dispatch(r *recording, keep bool, op, gate, act, add *Op) {
 	}
 	if act != nil {
 		s.constants[9], s.constants[10] = 1, uint32(act.Act)
+	} else {
+		s.constants[14] = uint32(len(matrices))
 	}
 	if add != nil {
 		s.constants[11] = 1
 		residual = write(r.buffer(add.Dst))
 	}
 	for i := range l.parts {
-		part, gatePart := &l.parts[i], &gl.parts[i]
+		var uses []access
+		var counts, padded [maxMatrices]int
+		outputs := 0
+		for m := range maxMatrices {
+			if m >= len(matrices) {
+				uses = append(uses, none, none, none, out)
+				continue
+			}
+			op := matrices[m]
+			l := op.Linear.(*vulkanLinear)
+			to := out
+			if act == nil {
+				to = write(r.buffer(op.Dst))
+			}
+			uses = append(uses, read(whole(l.parts[i].buf)), read(whole(l.scaleBuf)), read(r.vector(op.Bias)), to)
+			counts[m], padded[m] = l.parts[i].count, l.parts[i].padded
+			outputs += l.parts[i].count
+		}
+		if act != nil {
+			outputs = counts[0]
+		}
 		each := threads / d.info.Subgroup // outputs of a workgroup at a time
-		rounds := ceilDiv(part.count, each*groups)
-		uses := []access{read(whole(part.buf)), read(whole(l.scaleBuf)), read(r.vector(op.Bias)), input, read(weight), read(bias), out,
-			read(none), shared(r.status()), read(whole(gatePart.buf)), read(gateScales), read(gateBias), residual, normed, kept}
+		rounds := ceilDiv(outputs, each*groups)
+		uses = append(uses, input, weight, bias, residual, none, shared(r.status()), normed, kept)
 		if d.products != nil {
 			uses = append(uses, read(whole(d.products)))
 		}
-		k := r.prog.Bufs[c.limbs].Width
-		r.dispatch(s, pushConstants(k, part.first, part.count, part.padded, c.quantise, normOp, eps, 1/float32(k)),
-			ceilDiv(part.count, each*rounds), 1, 1, uses...)
+		r.dispatch(s, pushConstants(k, l.parts[i].first, counts[0], counts[1], counts[2], padded[0], padded[1], padded[2], c.quantise, normOp, eps, 1/float32(k)),
+			ceilDiv(outputs, each*rounds), 1, 1, uses...)
 	}
 }

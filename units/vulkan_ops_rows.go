@@ -65,7 +65,8 @@ func (r *recording) normAt(i, n int) int {
 		threads, per = r.rowThreads(words, 4)
 	}
 	s := shader{name: "norm", constants: []uint32{uint32(threads), uint32(per), boolConstant(op.Norm == LayerNorm), boolConstant(op.Bias != nil),
-		boolConstant(i < n), boolConstant(writeSum), boolConstant(last > n)}}
+		boolConstant(i < n), boolConstant(writeSum), boolConstant(last > n), boolConstant(k%4 == 0),
+		boolConstant(last == n || !r.dead(op.Dst, last+1))}}
 	r.dispatch(s, pushConstants(k, words, r.rows, last, n, op.Eps, 1/float32(k)), op.Groups, r.rows, 1,
 		read(in), out, read(r.vector(op.Weight)), read(r.vector(op.Bias)),
 		read(r.tables()), shared(r.status()), read(addend), sum, limbs)
