@@ -41,11 +41,8 @@ func (r *recording) rowChainAt(i int) (c rowChain, ok bool) {
 		c.input = norm.A
 	}
 	width := padded(r.prog.Bufs[c.input].Width, vulkanPadK)
-	return c, width <= maxRowWidth && 3*width+rowShared <= r.dev.info.MaxShared && c.takes(r, c.quantise+1)
+	return c, 3*width+rowShared <= r.dev.info.MaxShared && c.takes(r, c.quantise+1)
 }
-
-// maxRowWidth is the widest row that workgroups make for themselves: with more, one that does it for all is quicker.
-const maxRowWidth = 2048
 
 // rowShared is what linear_row.comp needs of shared memory besides the limbs.
 const rowShared = 4096
@@ -141,9 +138,8 @@ func (r *recording) linearsOfRow(i int) int {
 }
 
 const (
-	// rowGroups bounds the workgroups of 512 invocations of linear_row.comp, each of which makes the row: enough to fill a
-	// device.
-	rowGroups = 264
+	// rowInvocations bounds the invocations of linear_row.comp, whose workgroups each make the row: enough to fill a device.
+	rowInvocations = 132 << 10
 	// rowLoads is how many 16-byte loads of weights an invocation of them begins at a time: more take registers from others.
 	rowLoads = 4
 )
@@ -159,9 +155,9 @@ func (c *rowChain) dispatch(r *recording, keep bool, act, add *Op, matrices ...*
 	}
 	threads := max(256, d.info.Subgroup)
 	if vectors > 128 {
-		threads = min(512, d.info.MaxInvocations)
+		threads = min(1024, d.info.MaxInvocations)
 	}
-	groups := rowGroups * 512 / threads
+	groups := rowInvocations / threads
 	unroll := max(1, min(rowLoads/(sets*limbs), ceilDiv(vectors, d.info.Subgroup)))
 	if d.plain {
 		groups, unroll = 4, 1
