@@ -29,6 +29,9 @@ layout(push_constant) uniform Push {
     float scale;
     float cap; // 0 for none
     float inverseCap;
+#ifdef HEADS
+    uint storeOp; // of the keys and values
+#endif
 };
 
 // lowest is the first position that the row at pos sees; firstBlock the block it lies in.

@@ -1,7 +1,10 @@
 // A score, NUMERICS.md sections 8 and 8.1, for attend.glsl. Includers have the specialisation constants CAP and ALIBI, and
-// the binding 10.
+// the binding SLOPES, which is 10 unless they define it.
 
-layout(std430, set = 0, binding = 10) readonly buffer Slopes { float slopes[]; };
+#ifndef SLOPES
+#define SLOPES 10
+#endif
+layout(std430, set = 0, binding = SLOPES) readonly buffer Slopes { float slopes[]; };
 
 // scoreOf is s_j from the sums of limb products H, M and L, the scales 2^e of query and key, for position j seen by
 // a row at pos.

@@ -1,10 +1,16 @@
 #version 450
 //variant attend_short_dp4a DP4A
 //variant attend_short_lut LUT
+//variant attend_row_dp4a DP4A HEADS=6
+//variant attend_row_lut LUT HEADS=6
 #extension GL_GOOGLE_include_directive : require
 
 // Attention (attend.glsl) of one row and head over a context short enough for the shared memory, in one dispatch.
 // Workgroup (head, row).
+//
+// With HEADS it is that of a batch of one row, and makes limbs of the query, and of the key and value of the row's own position,
+// for itself (heads.glsl). Those of that position it takes from there, since the first head of a group stores them in the cache
+// meanwhile: the others read words of which the bytes of the other positions do not change.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const bool CAP = false;
@@ -13,10 +19,23 @@ layout(constant_id = 6) const uint SPAN = 64u; // positions from the first block
 layout(constant_id = 7) const uint THREADS = 64u; // workgroup size, a multiple of 16
 #define WEIGH_THREADS THREADS
 
+#ifdef HEADS
+layout(constant_id = 8) const uint ROPE = 0u;  // 0 none, 1 halves, 2 interleaved pairs
+layout(constant_id = 9) const uint PAIRS = 1u; // rotary
+#define CACHE 1
+#define DST 2
+#define TABLES 3
+#define STATUS 4
+#define SLOPES 5
+#define PRODUCTS 13
+#else
+#define CACHE 2
+#define DST 7
 #define TABLES 8
 #define STATUS 9
-#include "numerics.glsl"
 #define PRODUCTS 11
+#endif
+#include "numerics.glsl"
 #include "dot.glsl"
 #include "attend.glsl"
 #include "int64.glsl"
@@ -28,57 +47,204 @@ layout(constant_id = 7) const uint THREADS = 64u; // workgroup size, a multiple 
 #include "attend_score.glsl"
 #include "attend_output.glsl"
 
-layout(std430, set = 0, binding = 1) readonly buffer Queries { uvec4 queries[]; }; // heads.comp
-layout(std430, set = 0, binding = 2) readonly buffer Cache { uvec4 cache[]; };
-layout(std430, set = 0, binding = 7) writeonly buffer Dst { float dst[]; };
+#ifdef HEADS
+layout(std430, set = 0, binding = CACHE) buffer Cache { uvec4 cache[]; };
+#else
+layout(std430, set = 0, binding = CACHE) readonly buffer Cache { uvec4 cache[]; };
+#endif
+layout(std430, set = 0, binding = DST) writeonly buffer Dst { float dst[]; };
 
-shared uvec4 query[2u * HDV];
+// The query, and with HEADS the key and the value: high limbs, then low limbs.
+#ifdef HEADS
+const uint PARTS = 3u;
+#else
+const uint PARTS = 1u;
+#endif
+shared uvec4 limbs[2u * PARTS * HDV];
+shared int exponents[PARTS];
 shared uvec4 work[SPAN / 4u]; // scores, then for each block three limbs of weights [4], their count and exponent
 shared uvec2 parts[THREADS];  // of totals
+
+uint row, head, kvHead, slot;
+int pos;
+
+#ifdef HEADS
+#include "heads.glsl"
+layout(std430, set = 0, binding = CACHE) buffer CacheWords { uint cacheWords[]; };
+
+shared uint tops[PARTS];
+
+const uint WORDS = 4u * HDV; // of a head
+const uint PER = (PARTS * WORDS + THREADS - 1u) / THREADS;
+
+// store puts word w of the key or value into the cache.
+void store(uint part, uint w, ivec4 hi, ivec4 lo, int exponent) {
+    uint block = 4u * cacheBlock(slot, kvHead, uint(pos) / BLOCK);
+    uint p = uint(pos) % BLOCK;
+    if (w == 0u) {
+        cacheWords[exponentWord(block, part == VALUE, p)] = uint(exponent);
+    }
+    if (part == KEY) {
+        uint at = keyWord(block, w, p);
+        cacheWords[at] = packed(hi);
+        cacheWords[at + 4u * LIMB_VECTORS] = packed(lo);
+        return;
+    }
+    for (uint c = 0u; c < 4u; c++) {
+        uint at = valueWord(block, 4u * w + c, p);
+        int shift = int(8u * (p % 4u));
+        cacheWords[at] = bitfieldInsert(cacheWords[at], uint(hi[c]), shift, 8);
+        at += 4u * LIMB_VECTORS;
+        cacheWords[at] = bitfieldInsert(cacheWords[at], uint(lo[c]), shift, 8);
+    }
+}
+
+// prepare makes the limbs; it reports what is not finite, and then says no.
+bool prepare() {
+    uint tid = gl_LocalInvocationID.x;
+    vec4 v[PER];
+    if (tid < PARTS) {
+        tops[tid] = 0u;
+    }
+    for (uint i = 0u; i < PER; i++) {
+        uint part = (i * THREADS + tid) / WORDS;
+        uint w = (i * THREADS + tid) % WORDS;
+        v[i] = vec4(0.0);
+        if (part < PARTS) {
+            uint base = (part == QUERY ? head : kvHead) * HD;
+            for (uint j = 0u; j < 4u; j++) {
+                v[i][j] = headValue(part, base, pos, 4u * w + j);
+            }
+        }
+    }
+    barrier();
+    for (uint i = 0u; i < PER; i++) {
+        uint part = (i * THREADS + tid) / WORDS;
+        if (part < PARTS) {
+            atomicMax(tops[part], max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
+        }
+    }
+    barrier();
+    if (max(tops[QUERY], max(tops[KEY], tops[VALUE])) >= INF_BITS) {
+        if (tid == 0u) {
+            fail(max(tops[KEY], tops[VALUE]) >= INF_BITS ? storeOp : op, row);
+        }
+        return false;
+    }
+    if (tid < PARTS) {
+        exponents[tid] = rowExponent(tops[tid]);
+    }
+    for (uint i = 0u; i < PER; i++) {
+        uint part = (i * THREADS + tid) / WORDS;
+        uint w = (i * THREADS + tid) % WORDS;
+        if (part < PARTS) {
+            int e = rowExponent(tops[part]);
+            float scale = pow2(-e);
+            ivec4 hi, lo;
+            for (uint c = 0u; c < 4u; c++) {
+                ivec2 l = limbs2(scaledTo(v[i][c], scale));
+                hi[c] = l.x;
+                lo[c] = l.y;
+            }
+            limbs[2u * part * HDV + w / 4u][w % 4u] = packed(hi);
+            limbs[(2u * part + 1u) * HDV + w / 4u][w % 4u] = packed(lo);
+            if (part != QUERY && head % (heads / kvHeads) == 0u) {
+                store(part, w, hi, lo, e);
+            }
+        }
+    }
+    barrier();
+    return true;
+}
+
+// own says that position j is the row's.
+bool own(uint j) { return j == uint(pos); }
+
+// withOwn puts the byte of the row's position into the values of channel, high or low limbs, of its block.
+uvec4 withOwn(uvec4 values, uint limb, uint channel, uint g) {
+    uint p = uint(pos) % BLOCK;
+    if (p / 16u == g) {
+        uint byte = limbs[(2u * VALUE + limb) * HDV + channel / 16u][channel / 4u % 4u] >> 8u * (channel % 4u);
+        values[p / 4u % 4u] = bitfieldInsert(values[p / 4u % 4u], byte, int(8u * (p % 4u)), 8);
+    }
+    return values;
+}
+#else
+layout(std430, set = 0, binding = 1) readonly buffer Queries { uvec4 queries[]; }; // heads.comp
+
+bool prepare() {
+    uint at = (row * heads + head) * (2u * HDV + 1u);
+    for (uint i = gl_LocalInvocationID.x; i < 2u * HDV; i += THREADS) {
+        limbs[i] = queries[at + i];
+    }
+    if (gl_LocalInvocationID.x == 0u) {
+        exponents[0] = int(queries[at + 2u * HDV].x);
+    }
+    barrier();
+    return true;
+}
+#endif
 
 #define WEIGHTS work
 #include "attend_sum.glsl"
 
+uvec4 high[4], low[4];
+
+// fetch loads the values of a channel of a block.
+void fetch(uint block, uint channel) {
+    uint at = cacheBlock(slot, kvHead, block) + 2u * LIMB_VECTORS + channel;
+    for (uint g = 0u; g < 4u; g++) {
+        high[g] = cache[at + g * HDP];
+        low[g] = cache[at + LIMB_VECTORS + g * HDP];
+    }
+}
+
 void main() {
-    uint row = first + gl_WorkGroupID.y;
-    uint head = gl_WorkGroupID.x;
-    uint slot = slotOf(row);
+    row = first + gl_WorkGroupID.y;
+    head = gl_WorkGroupID.x;
+    slot = slotOf(row);
     if (slot == NO_SLOT) {
         return;
     }
-    int pos = positionOf(row);
+    pos = positionOf(row);
     uint tid = gl_LocalInvocationID.x;
-    uint kvHead = head / (heads / kvHeads);
+    kvHead = head / (heads / kvHeads);
     uint lo = lowest(pos);
     uint hi = uint(pos) + 1u;
     uint base = firstBlock(pos);
     uint span = blockCount(pos) * BLOCK;
-
-    uint at = (row * heads + head) * (2u * HDV + 1u);
-    for (uint i = tid; i < 2u * HDV; i += THREADS) {
-        query[i] = queries[at + i];
+    if (!prepare()) {
+        return;
     }
-    float queryScale = pow2(int(queries[at + 2u * HDV].x));
-    barrier();
+    float queryScale = pow2(exponents[0]);
 
     uint top = 0u;
     for (uint i = tid; i < span; i += THREADS) {
         uint j = base * BLOCK + i;
         uint p = i % BLOCK;
         uint block = cacheBlock(slot, kvHead, j / BLOCK);
+        int keyExponent = int(cache[block + 4u * LIMB_VECTORS + p / 4u][p % 4u]);
+#ifdef HEADS
+        keyExponent = own(j) ? exponents[KEY] : keyExponent;
+#endif
         ivec3 sums = ivec3(0);
         STEPWISE for (uint c = 0u; c < HDV; c++) {
             uvec4 kh = cache[block + c * BLOCK + p];
             uvec4 kl = cache[block + LIMB_VECTORS + c * BLOCK + p];
-            uvec4 qh = query[c];
-            uvec4 ql = query[HDV + c];
+#ifdef HEADS
+            if (own(j)) {
+                kh = limbs[2u * HDV + c];
+                kl = limbs[3u * HDV + c];
+            }
+#endif
+            uvec4 qh = limbs[c];
+            uvec4 ql = limbs[HDV + c];
             sums.x = dot16(sums.x, qh, kh);
             sums.y = dot16(dot16(sums.y, qh, kl), ql, kh);
             sums.z = dot16(sums.z, ql, kl);
         }
         if (j >= lo && j < hi) {
-            float keyScale = pow2(int(cache[block + 4u * LIMB_VECTORS + p / 4u][p % 4u]));
-            float s = scoreOf(sums, queryScale, keyScale, row, head, pos, j);
+            float s = scoreOf(sums, queryScale, pow2(keyExponent), row, head, pos, j);
             work[i / 4u][i % 4u] = floatBitsToUint(s);
             top = max(top, ordered(s));
         }
@@ -90,7 +256,15 @@ void main() {
         }
         return;
     }
-    barrier();
+
+    // Where there are fewer channels than invocations, several share the blocks of a channel. The first values are on their way
+    // while the weights are made.
+    uint sharers = max(THREADS / HDP, 1u);
+    uint part = tid / min(HDP, THREADS);
+    bool shares = part < sharers && part < span / BLOCK;
+    if (shares) {
+        fetch(base + part, tid % min(HDP, THREADS));
+    }
 
     uint x = 0u;
     uvec2 sum = uvec2(0u);
@@ -104,6 +278,11 @@ void main() {
         if (seen) {
             s = uintBitsToFloat(work[vector]);
             e = ivec4(cache[cacheBlock(slot, kvHead, j / BLOCK) + 4u * LIMB_VECTORS + BLOCK / 4u + lane]);
+#ifdef HEADS
+            for (uint c = 0u; c < 4u; c++) {
+                e[c] = own(j + c) ? exponents[VALUE] : e[c];
+            }
+#endif
         }
         Weights w = weigh(s, e, j, lo, hi, m);
         if (seen) {
@@ -117,32 +296,35 @@ void main() {
         }
         x = max(x, uint(w.top - ZERO_EXPONENT));
         sum = add64(sum, w.sum);
-        barrier();
     }
     int X = int(workgroupMax(x)) + ZERO_EXPONENT;
     float denominator = fromFixed36(workgroupAdd64(sum));
     barrier();
 
-    // Where there are fewer channels than invocations, several share the blocks of a channel.
-    uint sharers = max(THREADS / HDP, 1u);
     for (uint c0 = 0u; c0 < HDP; c0 += THREADS) {
         uint channel = c0 + tid % min(HDP, THREADS);
-        uint part = tid / min(HDP, THREADS);
         uvec2 total = uvec2(0u);
-        if (part < sharers && channel < HDP) {
+        if (shares && channel < HDP) {
+            if (c0 > 0u) {
+                fetch(base + part, channel);
+            }
             for (uint b = part; b < span / BLOCK; b += sharers) {
                 uvec4 info = work[16u * b + 12u];
-                if (info.x == 0u) {
-                    continue;
+#ifdef HEADS
+                if (base + b == uint(pos) / BLOCK) {
+                    for (uint g = 0u; g < 4u; g++) {
+                        high[g] = withOwn(high[g], 0u, channel, g);
+                        low[g] = withOwn(low[g], 1u, channel, g);
+                    }
                 }
-                uint v = cacheBlock(slot, kvHead, base + b) + 2u * LIMB_VECTORS + channel;
-                uvec4 high[4], low[4];
-                for (uint g = 0u; g < 4u; g++) {
-                    high[g] = cache[v + g * HDP];
-                    low[g] = cache[v + LIMB_VECTORS + g * HDP];
-                }
+#endif
                 uvec2 sum = blockSum(16u * b, info.x, high, low);
-                total = add64(total, shift64(sum, int(info.y) - X + 12));
+                if (b + sharers < span / BLOCK) {
+                    fetch(base + b + sharers, channel);
+                }
+                if (info.x != 0u) {
+                    total = add64(total, shift64(sum, int(info.y) - X + 12));
+                }
             }
         }
         parts[tid] = total;

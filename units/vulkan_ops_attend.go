@@ -169,14 +169,17 @@ func (a *attention) pass(r *recording, s shader, threads, first, end int, x, y, 
 	for _, i := range writes {
 		uses[i] = write(all[i])
 	}
-	inverse := float32(0)
+	s.constants = append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, s.constants...)
+	r.dispatch(s, a.push(first, end), x, y, z, uses[:]...)
+}
+
+// push are the push constants of attend.glsl for rows [first, end).
+func (a *attention) push(first, end int) []byte {
+	op, inverse := a.op, float32(0)
 	if op.Cap != 0 {
 		inverse = 1 / op.Cap
 	}
-	s.constants = append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, s.constants...)
-	r.dispatch(s,
-		pushConstants(first, end, op.Heads, op.KVHeads, a.stride, a.cache.blocks(), op.Window, a.splits, a.index, op.Scale, op.Cap, inverse),
-		x, y, z, uses[:]...)
+	return pushConstants(first, end, op.Heads, op.KVHeads, a.stride, a.cache.blocks(), op.Window, a.splits, a.index, op.Scale, op.Cap, inverse)
 }
 
 // units is the name of a shader that multiplies, for the tier of the device.

@@ -6,58 +6,97 @@ package units
 // exceed its shared memory, and with more rows the heads of a group gain by reading keys and values together. Tests lower them.
 var shortSpan, shortRows = 2048, 16
 
-// headRows dispatches heads.comp for the keys and values of the OpStoreKV at index store and the queries of attention a;
+// heads are the bindings of heads.glsl, for the keys and values of the OpStoreKV at index store and the queries of attention a;
 // either may be missing. ropes are the rotations of queries and keys before, nil for none.
-func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op) {
-	none := r.tables()
-	unused := write(r.scratchBuf("unused", 16)) // the shader declares it for writing
-	qIn, kIn, vIn, queries, layer := read(none), read(none), read(none), unused, unused
-	tables := [4]access{read(none), read(none), read(none), read(none)}
-	heads, queryOp, stored, pairs, rope := 0, 0, 0, 0, uint32(0)
+func (r *recording) heads(store int, a *attention, ropes *[2]*Op) (uses [7]access, rope, pairs uint32) {
+	for i := range uses {
+		uses[i] = read(r.tables())
+	}
 	if a != nil {
-		heads, queryOp = a.op.Heads, a.index
-		qIn, queries = read(r.buffer(a.op.A)), write(a.queries)
+		uses[0] = read(r.buffer(a.op.A))
 	}
 	if store != noStore {
 		op := &r.prog.Ops[store]
-		stored = cache.spec.KVHeads
-		kIn, vIn, layer = read(r.buffer(op.A)), read(r.buffer(op.B)), write(whole(cache.layers[op.CacheLayer]))
+		uses[1], uses[2] = read(r.buffer(op.A)), read(r.buffer(op.B))
 	}
 	if ropes != nil {
-		pairs, rope = ropes[0].RotaryDim/2, 1+boolConstant(ropes[0].Interleaved)
+		rope, pairs = 1+boolConstant(ropes[0].Interleaved), uint32(ropes[0].RotaryDim/2)
 		for i, op := range ropes {
-			tables[2*i], tables[2*i+1] = read(r.vector(op.Cos)), read(r.vector(op.Sin))
+			uses[3+2*i], uses[4+2*i] = read(r.vector(op.Cos)), read(r.vector(op.Sin))
 		}
 	}
+	return uses, rope, pairs
+}
+
+// headRows dispatches heads.comp.
+func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op) {
+	unused := write(r.scratchBuf("unused", 16)) // the shader declares it for writing
+	queries, layer := unused, unused
+	heads, queryOp, stored := 0, 0, 0
+	if a != nil {
+		heads, queryOp, queries = a.op.Heads, a.index, write(a.queries)
+	}
+	if store != noStore {
+		stored, layer = cache.spec.KVHeads, write(whole(cache.layers[r.prog.Ops[store].CacheLayer]))
+	}
+	uses, rope, pairs := r.heads(store, a, ropes)
 	threads, per := r.rowThreads(4*cache.headVectors(), 1)
-	r.dispatch(shader{name: "heads", constants: []uint32{uint32(threads), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope}},
-		pushConstants(heads, stored, cache.blocks(), pairs, store, queryOp), heads+2*stored, r.rows, 1,
-		read(r.rowsBuf()), queries, layer, qIn, kIn, vIn, tables[0], tables[1], tables[2], shared(r.status()), tables[3])
+	r.dispatch(shader{name: "heads", constants: []uint32{uint32(threads), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope, pairs}},
+		pushConstants(heads, stored, cache.blocks(), store, queryOp), heads+2*stored, r.rows, 1,
+		append([]access{read(r.rowsBuf()), queries, layer, shared(r.status())}, uses[:]...)...)
 }
 
 const noStore = -1
 
-// storeKV is OpStoreKV.
+// storeKV is OpStoreKV, with the attention that follows it.
 func (r *recording) storeKV(i int) int {
+	op, attend := &r.prog.Ops[i], r.opAt(i+1, OpAttend)
+	if attend != nil && attend.CacheLayer == op.CacheLayer && r.rows == 1 {
+		r.newAttention(i+1).withHeads(r, i, nil)
+		return 2
+	}
 	r.headRows(r.prog.Cache.(*vulkanCache), i, nil, nil)
 	return 1
 }
 
-// rope is OpRope: with its companion for the keys, the store and the attention that follow, heads.comp rotates while it
-// quantises; alone, rope.comp.
+// rope is OpRope: with its companion for the keys, the store and the attention that follow, it is merged with these; alone,
+// rope.comp.
 func (r *recording) rope(i int) int {
 	q, k := &r.prog.Ops[i], r.opAt(i+1, OpRope)
 	store, attend := r.opAt(i+2, OpStoreKV), r.opAt(i+3, OpAttend)
 	if k != nil && store != nil && attend != nil && q.Dst == attend.A && k.Dst == store.A && q.Dst != k.Dst && store.B != q.Dst && store.B != k.Dst &&
 		q.HeadDim == attend.HeadDim && k.HeadDim == attend.HeadDim && q.RotaryDim == k.RotaryDim && q.Interleaved == k.Interleaved &&
 		store.CacheLayer == attend.CacheLayer && r.dead(q.Dst, i+4) && r.dead(k.Dst, i+4) {
-		a := r.newAttention(i + 3)
-		r.headRows(a.cache, i+2, a, &[2]*Op{q, k})
-		a.run(r)
+		r.newAttention(i+3).withHeads(r, i+2, &[2]*Op{q, k})
 		return 4
 	}
 	r.rotate(q)
 	return 1
+}
+
+// withHeads records the store before it and the attention: one dispatch for a row whose context is short.
+func (a *attention) withHeads(r *recording, store int, ropes *[2]*Op) {
+	if a.isShort && r.rows == 1 {
+		a.row(r, store, ropes)
+		return
+	}
+	r.headRows(a.cache, store, a, ropes)
+	a.run(r)
+}
+
+// row dispatches attend_short.comp with the heads.
+func (a *attention) row(r *recording, store int, ropes *[2]*Op) {
+	op := a.op
+	threads := a.shortThreads(r)
+	heads, rope, pairs := r.heads(store, a, ropes)
+	uses := append([]access{read(r.rowsBuf()), write(whole(a.cache.layers[op.CacheLayer])), write(r.buffer(op.Dst)), read(r.tables()),
+		shared(r.status()), read(r.vector(op.Slopes))}, heads[:]...)
+	if r.dev.products != nil {
+		uses = append(uses, read(whole(r.dev.products)))
+	}
+	constants := append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, a.variants()...)
+	r.dispatch(shader{name: r.units("attend_row"), constants: append(constants, uint32(a.stride), uint32(threads), rope, pairs)},
+		append(a.push(0, 1), pushConstants(store)...), op.Heads, 1, 1, uses...)
 }
 
 // dead says that no operation from index i on, nor the caller, reads what a buffer holds then.

@@ -1,0 +1,43 @@
+// The heads of queries, keys and values before they are quantised, with rotary positions (NUMERICS.md section 7) for queries and
+// keys where ROPE says so. Includers have kv.glsl and the specialisation constants ROPE and PAIRS, and define HEADS as the first
+// of seven bindings.
+
+layout(std430, set = 0, binding = HEADS) readonly buffer Q { float qIn[]; };
+layout(std430, set = 0, binding = HEADS + 1) readonly buffer K { float kIn[]; };
+layout(std430, set = 0, binding = HEADS + 2) readonly buffer V { float vIn[]; };
+layout(std430, set = 0, binding = HEADS + 3) readonly buffer QueryCos { float queryCos[]; };
+layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySin { float querySin[]; };
+layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCos { float keyCos[]; };
+layout(std430, set = 0, binding = HEADS + 6) readonly buffer KeySin { float keySin[]; };
+
+const uint QUERY = 0u;
+const uint KEY = 1u;
+const uint VALUE = 2u;
+
+float headInput(uint part, uint at) {
+    if (part == QUERY) {
+        return qIn[at];
+    }
+    return part == KEY ? kIn[at] : vIn[at];
+}
+
+// headValue is channel d of the head that begins at base, after rotation; 0 beyond HD.
+float headValue(uint part, uint base, int pos, uint d) {
+    if (d >= HD) {
+        return 0.0;
+    }
+    float x = headInput(part, base + d);
+    if (ROPE == 0u || part == VALUE || d >= 2u * PAIRS) {
+        return x;
+    }
+    uint pair = ROPE == 2u ? d / 2u : d % PAIRS;
+    bool second = ROPE == 2u ? (d & 1u) == 1u : d >= PAIRS;
+    uint step = ROPE == 2u ? 1u : PAIRS;
+    float other = headInput(part, base + (second ? d - step : d + step));
+    uint t = uint(pos) * PAIRS + pair;
+    float c = part == QUERY ? queryCos[t] : keyCos[t];
+    float s = part == QUERY ? querySin[t] : keySin[t];
+    precise float y0 = x * c - other * s;
+    precise float y1 = x * c + other * s;
+    return flushed(second ? y1 : y0);
+}
