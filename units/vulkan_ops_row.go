@@ -22,8 +22,7 @@ func (r *recording) rowChainAt(i int) (c rowChain, ok bool) {
 		return c, r.rows == 1 && 3*width+rowShared <= r.dev.info.MaxShared
 	}
 	if n := r.opAt(i, OpNorm); n != nil {
-		// LayerNorm stays a dispatch of its own: an H200 makes rows of it in this shader that are not finite.
-		if n.Groups != 1 || n.Dst == n.A || n.Norm == LayerNorm {
+		if n.Groups != 1 || n.Dst == n.A {
 			return c, false
 		}
 		c.norm, c.quantise = i, i+1
