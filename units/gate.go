@@ -325,26 +325,65 @@ func (g *gate) linear(l LinearShape) error {
 	return nil
 }
 
+// norms gates OpNorm by itself, and in what devices merge with it: the input of matrices side by side, and of a feed-forward.
 func (g *gate) norms(width int) error {
 	for _, kind := range []NormKind{RMSNorm, LayerNorm} {
-		err := g.check(OpNorm, fmt.Sprintf("%d, kind %d", width, kind), width, func(d Device, s *gateSeries) (Program, error) {
+		norm := func(d Device, s *gateSeries) (Op, error) {
 			op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
 			var err error
-			if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err != nil {
-				return Program{}, err
+			if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && kind == LayerNorm {
+				op.Bias, err = d.NewVector("gate", s.values(width, 1))
 			}
-			if kind == LayerNorm {
-				if op.Bias, err = d.NewVector("gate", s.values(width, 1)); err != nil {
-					return Program{}, err
-				}
-			}
-			return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, nil
+			return op, err
+		}
+		shape := fmt.Sprintf("%d, kind %d", width, kind)
+		err := g.check(OpNorm, shape, width, func(d Device, s *gateSeries) (Program, error) {
+			op, err := norm(d, s)
+			return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, err
 		})
 		if err != nil {
 			return err
 		}
+		for _, gated := range []bool{false, true} {
+			err := g.check(OpLinear, fmt.Sprintf("norm of %s, before matrices, gated %v", shape, gated), width, func(d Device, s *gateSeries) (Program, error) {
+				op, err := norm(d, s)
+				if err != nil {
+					return Program{}, err
+				}
+				return g.normedLinears(d, s, op, width, gated)
+			})
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// normedLinears is three matrices of a normalised row, or a gated feed-forward of it that is added to the row.
+func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated bool) (Program, error) {
+	const inner = 40
+	p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {F32, width}, {Limbs, width}, {F32, inner}, {F32, inner}, {F32, inner}, {F32, inner},
+		{Limbs, inner}, {F32, width}}, Ops: []Op{norm, {Kind: OpQuantize, Dst: 2, A: 1, B: None}}}
+	linear := func(dst, a Buf, n, k int) error {
+		l, err := s.linear(d, n, k, Int8)
+		p.Ops = append(p.Ops, Op{Kind: OpLinear, Dst: dst, A: a, B: None, Linear: l})
+		return err
+	}
+	for dst := Buf(3); dst < 6 && !(gated && dst == 5); dst++ {
+		if err := linear(dst, 2, inner, width); err != nil {
+			return p, err
+		}
+	}
+	if !gated {
+		p.Ops = append(p.Ops, Op{Kind: OpScale, Dst: 6, A: 3, B: None, Scale: -0.7}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 4}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 5})
+		return p, nil
+	}
+	p.Out = 0
+	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: SiLU, Dst: 3, A: 3, B: 4}, Op{Kind: OpQuantize, Dst: 7, A: 3, B: None})
+	err := linear(8, 7, width, inner)
+	p.Ops = append(p.Ops, Op{Kind: OpAdd, Dst: 0, A: 0, B: 8})
+	return p, err
 }
 
 // acts gates OpAct, OpAdd, OpSoftcap and OpScale.

@@ -28,7 +28,7 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 
 // attentionProgram stores a row as the keys, so that what fills limbs and exponents to their ends gets into the cache,
 // and the row plus its norm as the values, and attends with a linear of the row or only stores. Queries are bounded, so that
-// ordinary rows spread their weight over many positions.
+// ordinary rows spread their weight over many positions. With a window, queries and keys are rotated where they are to be.
 func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, window int, attend bool, caches map[Device]Cache) (Program, error) {
 	width, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	if caches[d] == nil {
@@ -45,9 +45,20 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	}
 	p := Program{In: 0, Out: 2, Cache: caches[d],
 		Bufs: []BufSpec{{F32, kv}, {F32, kv}, {F32, kv}, {Limbs, kv}, {F32, width}, {F32, width}, {F32, width}},
-		Ops:  []Op{norm, {Kind: OpAdd, Dst: 2, A: 0, B: 1}, {Kind: OpStoreKV, Dst: None, A: 0, B: 2}},
+		Ops:  []Op{norm, {Kind: OpAdd, Dst: 2, A: 0, B: 1}},
 	}
+	var rotations []Op
+	if s.RotaryDim > 0 && window > 0 {
+		if rotations, err = g.rotations(d, s, ctx); err != nil {
+			return Program{}, err
+		}
+	}
+	store := Op{Kind: OpStoreKV, Dst: None, A: 0, B: 2}
 	if !attend {
+		if rotations != nil {
+			p.Ops = append(p.Ops, rotations[1])
+		}
+		p.Ops = append(p.Ops, store)
 		return p, nil
 	}
 	queries, err := sr.linear(d, width, kv, Int8)
@@ -62,8 +73,25 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 		}
 	}
 	p.Ops = append(p.Ops, Op{Kind: OpQuantize, Dst: 3, A: 0, B: None}, Op{Kind: OpLinear, Dst: 4, A: 3, B: None, Linear: queries},
-		Op{Kind: OpSoftcap, Dst: 5, A: 4, B: None, Cap: 8}, op)
+		Op{Kind: OpSoftcap, Dst: 5, A: 4, B: None, Cap: 8})
+	p.Ops = append(append(p.Ops, rotations...), store, op)
 	return p, nil
+}
+
+// rotations are OpRope of the queries in buffer 5 and of the keys in buffer 0.
+func (g *gate) rotations(d Device, s GateShapes, ctx int) ([]Op, error) {
+	cos, sin := RopeTables(ctx, s.RotaryDim, 10000)
+	op := Op{Kind: OpRope, A: None, B: None, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim}
+	var err error
+	if op.Cos, err = d.NewVector("gate", cos); err != nil {
+		return nil, err
+	}
+	if op.Sin, err = d.NewVector("gate", sin); err != nil {
+		return nil, err
+	}
+	queries, keys := op, op
+	queries.Dst, queries.Heads, keys.Dst, keys.Heads = 5, s.Heads, 0, s.KVHeads
+	return []Op{queries, keys}, nil
 }
 
 // attentionPair is a program on both devices, and the width of its result.
@@ -72,7 +100,8 @@ type attentionPair struct {
 	width    int
 }
 
-// attentionRuns prefills a few blocks with attention, fills up without, and ends with a short batch and single rows.
+// attentionRuns prefills a few blocks with attention, fills up without, and ends with a short batch and two single rows, the
+// second of which sees what the first has stored.
 func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attentionPair) error {
 	const head, tail = 70, 4
 	s := gateSeries(g.seed + 2)
@@ -112,7 +141,10 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attenti
 	if ctx < head+tail {
 		return nil
 	}
-	if err := run(attend, ctx-tail, tail-1); err != nil {
+	if err := run(attend, ctx-tail, tail-2); err != nil {
+		return err
+	}
+	if err := run(attend, ctx-2, 1); err != nil {
 		return err
 	}
 	return run(attend, ctx-1, 1)
