@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"dchain/units"
 )
 
 // Exit codes. diff-check gives 1 and 2 the meaning of "different" and "could not run".
@@ -59,6 +61,10 @@ func hints(err error) []string {
 	var h interface{ Hint() string }
 	if errors.As(err, &h) && h.Hint() != "" {
 		lines = append(lines, h.Hint())
+	}
+	var wrong *units.AuditError
+	if errors.As(err, &wrong) {
+		lines = append(lines, "this machine computes wrong bits that way: take another with --backend (dchain probe compares all)")
 	}
 	return lines
 }

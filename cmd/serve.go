@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,14 +114,20 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err := a.measure(ctx, opts, f); err != nil {
 		return err
 	}
-	defer opts.Device.Close()
-	if opts.Model != nil {
-		if err := checkMemory(int64(opts.Local.MemoryBytes), opts.Device.Name(), needOf(&opts.Model.Spec, opts.Mode, opts.Context, opts.Sessions), layers.Len(), false); err != nil {
-			return err
-		}
+	defer func() { opts.Device.Close() }() // maybe another by then
+	if err := checkStageMemory(opts); err != nil {
+		return err
 	}
-	opts.Local.Backend, opts.Local.Watch = opts.Device.Name(), f.watch
 	return a.serveWith(ctx, opts)
+}
+
+// checkStageMemory refuses what the device has no memory for, as far as the model is known.
+func checkStageMemory(opts *stage.ServerOptions) error {
+	if opts.Model == nil {
+		return nil
+	}
+	need := needOf(&opts.Model.Spec, opts.Mode, opts.Context, opts.Sessions)
+	return checkMemory(int64(opts.Local.MemoryBytes), opts.Device.Name(), need, opts.Range.Len(), false)
 }
 
 // checkListen finds out that an address cannot be listened on before layers are loaded for it.
@@ -133,10 +140,10 @@ func checkListen(o transport.ListenOptions) error {
 }
 
 // measure opens the device, gates it at the shapes of the model, or of the built-in one as long as none is known, and
-// measures its capacity. A child of --spawn leaves both to its parent.
+// measures its capacity; after a wrong bit the next best takes its place. A child of --spawn leaves all that to its parent.
 func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFlags) error {
 	cpu := units.CPUOptions{Threads: f.threads, AuditEvery: f.audit}
-	opts.Local.Threads = int32(cmp.Or(f.threads, units.DefaultThreads()))
+	opts.Local.Threads, opts.Local.Watch = int32(cmp.Or(f.threads, units.DefaultThreads())), f.watch
 	var err error
 	if f.gated != "" {
 		b, err := f.backendFlags.gated(f.gated, cpu)
@@ -144,7 +151,9 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 			return err
 		}
 		opts.Local.MemoryBytes = uint64(b.memory())
-		opts.Device, err = b.open()
+		if opts.Device, err = b.open(); err == nil {
+			opts.Local.Backend = opts.Device.Name()
+		}
 		return err
 	}
 	m := opts.Model
@@ -154,19 +163,47 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		}
 		defer m.Close()
 	}
-	var gate kernelGate
-	if opts.Device, gate, err = a.openDevice(&f.backendFlags, cpu, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)); err != nil {
-		return err
-	}
-	opts.Local.MemoryBytes = uint64(gate.memory())
-	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
-	probe, err := units.Probe(opts.Device)
+	backends, err := f.backendFlags.list(cpu)
 	if err != nil {
-		opts.Device.Close()
 		return err
 	}
-	opts.Local.CapacityGMACs, opts.Local.ProbeHash = probe.GMACs, probe.Hash
+	shapes := gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)
+	if backends, err = a.takeDevice(opts, backends, shapes); err != nil {
+		return err
+	}
+	opts.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+		err := opts.Device.Close()
+		if err == nil {
+			backends, err = a.takeDevice(opts, backends, shapes)
+		}
+		if err == nil {
+			a.ui.note("demoted to %s", opts.Device.Name())
+			err = checkStageMemory(opts)
+		}
+		return opts.Device, opts.Local, err
+	}
 	return nil
+}
+
+// takeDevice opens the first of the backends that passes the gates, measures it, and returns those after it.
+func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes units.GateShapes) ([]backend, error) {
+	if len(backends) == 0 {
+		return nil, errors.New("--backend allows no other")
+	}
+	device, gate, err := a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) { return gateBackend(b, shapes) })
+	if err != nil {
+		return nil, err
+	}
+	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
+	probe, err := units.Probe(device)
+	if err != nil {
+		device.Close()
+		return nil, err
+	}
+	opts.Device = device
+	h := &opts.Local
+	h.Backend, h.MemoryBytes, h.CapacityGMACs, h.ProbeHash = device.Name(), uint64(gate.memory()), probe.GMACs, probe.Hash
+	return backends[slices.IndexFunc(backends, func(b backend) bool { return b.name == gate.Kernels })+1:], nil
 }
 
 // check turns flags into options, models aside.

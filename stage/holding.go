@@ -22,9 +22,18 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 	if int(a.Sessions) > s.opts.Sessions {
 		return nil, refuse(transport.FaultAssignment, "the stage serves %d sessions, the head asks for %d: restart it with --max-sessions %d", s.opts.Sessions, a.Sessions, a.Sessions)
 	}
+	if err := s.demote(ctx); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	held, others := s.held, len(s.rings)-1
 	s.mu.Unlock()
+	if held == nil && s.opts.Range.Len() > 0 { // given back with a device
+		var err error
+		if held, err = s.loadFixed(ctx); err != nil {
+			return nil, refuse(transport.FaultLoad, "%v", err)
+		}
+	}
 	if held != nil {
 		same := held.fingerprint == a.Fingerprint && held.rng == rng
 		spec := &held.model.Spec
@@ -64,6 +73,60 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 	return held, nil
 }
 
+// loadFixed loads the layers that are fixed.
+func (s *Server) loadFixed(ctx context.Context) (*holding, error) {
+	held, err := s.load(ctx, s.opts.Model, s.opts.Range, s.opts.Context)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = held
+	return held, nil
+}
+
+// condemn notes that the device gave a wrong bit. The rings that compute with it fail; an assignment takes another.
+func (s *Server) condemn(err error) {
+	s.mu.Lock()
+	first := s.wrong == nil
+	if first {
+		s.wrong = err
+	}
+	s.mu.Unlock()
+	if first {
+		s.event("the device is not used any more: %v", err)
+	}
+}
+
+// demote replaces a device that gave a wrong bit. What was loaded on it is given back.
+func (s *Server) demote(ctx context.Context) error {
+	s.mu.Lock()
+	wrong, others, held := s.wrong, len(s.rings)-1, s.held
+	if wrong != nil && others == 0 && s.opts.Demote != nil {
+		s.held = nil
+	}
+	s.mu.Unlock()
+	switch {
+	case wrong == nil:
+		return nil
+	case s.opts.Demote == nil:
+		return refuse(transport.FaultAudit, "the stage computes nothing more, its device gave a wrong bit (%v): restart it with another --backend", wrong)
+	case others > 0:
+		return refuse(transport.FaultBusy, "the stage's device gave a wrong bit (%v): it takes another when the other heads have left", wrong)
+	}
+	if held != nil {
+		held.close()
+	}
+	device, local, err := s.opts.Demote(ctx)
+	if err != nil {
+		return refuse(transport.FaultAudit, "the stage's device gave a wrong bit (%v), and there is no other: %v", wrong, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.device, s.local, s.wrong = device, local, nil
+	return nil
+}
+
 // refusal says in what an assignment differs from the fixed layers.
 func (s *Server) refusal(held *holding, a *transport.Assignment, rng plan.Range) error {
 	if held.fingerprint != a.Fingerprint {
@@ -93,7 +156,10 @@ func (s *Server) load(ctx context.Context, m *inspect.Model, rng plan.Range, pos
 	if m.Spec.MaxPos > 0 {
 		positions = min(positions, m.Spec.MaxPos)
 	}
-	w, err := Load(ctx, m, s.opts.Device, LoadOptions{
+	s.mu.Lock()
+	device := s.device
+	s.mu.Unlock()
+	w, err := Load(ctx, m, device, LoadOptions{
 		Range: rng, Mode: s.opts.Mode, Context: positions, Progress: s.opts.Progress, Cache: s.opts.Cache, Note: s.opts.Event,
 	})
 	if err != nil {

@@ -2,10 +2,12 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"dchain/transport"
+	"dchain/units"
 )
 
 // heartbeat is how often a stage reports the progress of its open sessions to the head.
@@ -158,7 +160,13 @@ func (m *member) accept(f *transport.Activation) error {
 	pos := int(f.TokenIdx)
 	return s.submit(pos, f.Hidden, nil, func(rows []float32, took time.Duration, err error) {
 		if err != nil {
-			m.fault(f.Seq, "computing", err)
+			seq := f.Seq
+			var wrong *units.AuditError
+			if errors.As(err, &wrong) {
+				m.server.condemn(wrong)
+				seq = -1 // of the whole ring
+			}
+			m.fault(seq, "computing", err)
 			return
 		}
 		m.pass(s, f.Seq, pos, rows, took)

@@ -17,6 +17,9 @@ import (
 // ServerOptions configures a stage that serves heads over the network.
 type ServerOptions struct {
 	Device units.Device
+	// Demote closes the device, which gave a wrong bit, and opens the next best that computes right ones, with what the stage
+	// says of itself then. It is called when nothing of the old device is in use. Without it, the stage refuses all work.
+	Demote func(ctx context.Context) (units.Device, transport.Hello, error)
 	Listen transport.ListenOptions // Authorize is extended by the predecessors of assigned rings
 	Dial   transport.DialOptions   // for reaching the next stage
 	Local  transport.Hello         // what the stage says of itself, model fields aside
@@ -45,9 +48,12 @@ type Server struct {
 	opts     ServerOptions
 	listener *transport.Listener
 
-	mu    sync.Mutex
-	held  *holding
-	rings map[[16]byte]*member
+	mu     sync.Mutex
+	device units.Device
+	local  transport.Hello
+	wrong  error // of the device: it computes nothing more
+	held   *holding
+	rings  map[[16]byte]*member
 }
 
 // holding is the model part a stage has loaded.
@@ -70,16 +76,14 @@ func (h *holding) close() {
 
 // NewServer listens, and loads the layers when they are fixed. Run serves.
 func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
-	s := &Server{opts: opts, rings: map[[16]byte]*member{}}
+	s := &Server{opts: opts, device: opts.Device, local: opts.Local, rings: map[[16]byte]*member{}}
 	if opts.Range.Len() > 0 {
 		if opts.Model == nil {
 			return nil, errors.New("serving fixed layers: no model given")
 		}
-		held, err := s.load(ctx, opts.Model, opts.Range, opts.Context)
-		if err != nil {
+		if _, err := s.loadFixed(ctx); err != nil {
 			return nil, err
 		}
-		s.held = held
 	}
 	listen := opts.Listen
 	listen.Authorize = func(k transport.PublicKey) bool { return opts.Listen.Authorize(k) || s.expects(k) }
@@ -154,7 +158,9 @@ func (s *Server) expects(k transport.PublicKey) bool {
 
 // hello is what the stage says of itself now.
 func (s *Server) hello() *transport.Hello {
-	h := s.opts.Local
+	s.mu.Lock()
+	h := s.local
+	s.mu.Unlock()
 	h.Role, h.First, h.Last = transport.RoleStage, 0, -1
 	h.Context, h.MaxSessions = int32(s.opts.Context), int32(s.opts.Sessions)
 	h.Weights = uint8(s.opts.Mode)

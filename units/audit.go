@@ -1,9 +1,11 @@
 package units
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 )
 
 // AuditError is a difference between what the device computed and what the plain reference makes of the same inputs.
@@ -18,6 +20,25 @@ type AuditError struct {
 func (e *AuditError) Error() string {
 	return fmt.Sprintf("audit of %s of layer %d, row %d, column %d: computed %v, the reference gives %v",
 		e.Op, e.Layer, e.Row, e.Column, e.Got, e.Want)
+}
+
+// verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again.
+type verdict struct{ wrong atomic.Pointer[AuditError] }
+
+// allow says why a program must not run.
+func (v *verdict) allow() error {
+	if wrong := v.wrong.Load(); wrong != nil {
+		return fmt.Errorf("running a program: the device is not used any more, it gave a wrong bit: %w", wrong)
+	}
+	return nil
+}
+
+// note takes the error of a run.
+func (v *verdict) note(err error) {
+	var wrong *AuditError
+	if errors.As(err, &wrong) {
+		v.wrong.CompareAndSwap(nil, wrong)
+	}
 }
 
 // auditor recomputes single operations of an executable for one row, on a state of its own with generic kernels.

@@ -179,11 +179,23 @@ func TestAuditCatchesFaults(t *testing.T) {
 		if err := runLayer(testLayer(t, newTestDevice(t, CPUOptions{Threads: 1}, &fault.k))); err != nil {
 			t.Errorf("%s, no audit: %v", name, err)
 		}
-		err := runLayer(testLayer(t, newTestDevice(t, CPUOptions{Threads: 2, AuditEvery: 2}, &fault.k)))
+		d := newTestDevice(t, CPUOptions{Threads: 2, AuditEvery: 2}, &fault.k)
+		e, other := testLayer(t, d), testLayer(t, d)
+		err := runLayer(e)
 		var ae *AuditError
 		if !errors.As(err, &ae) || ae.Layer != 11 || !slices.Contains(fault.ops, ae.Op) {
 			t.Errorf("%s: the audit says %v", name, err)
 		}
+		refuses(t, other, ae)
+	}
+}
+
+// refuses holds a program of a device that gave a wrong bit to fail with that.
+func refuses(t *testing.T, e Executable, wrong *AuditError) {
+	t.Helper()
+	var ae *AuditError
+	if err := e.Run(make([]Row, 1), make([]float32, testHidden), make([]float32, testHidden)); !errors.As(err, &ae) || ae != wrong {
+		t.Errorf("after %v: %v", wrong, err)
 	}
 }
 

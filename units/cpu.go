@@ -40,6 +40,7 @@ type cpuDevice struct {
 	pool       *pool
 	memory     weightMemory
 	compiled   atomic.Uint64 // executables so far: the seed of their audits
+	verdict    verdict
 	closed     atomic.Bool
 }
 

@@ -147,6 +147,9 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 		return errors.New("running a program: it is running already")
 	}
 	defer e.busy.Store(false)
+	if err := e.dev.verdict.allow(); err != nil {
+		return err
+	}
 	if err := e.prog.checkRows(rows, in, out); err != nil {
 		return fmt.Errorf("running a program: %w", err)
 	}
@@ -162,6 +165,7 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 	defer e.dev.pool.end()
 	for i := range e.steps {
 		if err := e.runStep(&e.steps[i]); err != nil {
+			e.dev.verdict.note(err)
 			return fmt.Errorf("running a program: %w", err)
 		}
 	}

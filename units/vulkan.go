@@ -69,6 +69,7 @@ type vulkanDevice struct {
 	tables   *vk.Buffer // luts, in the order of numerics.glsl
 	products *vk.Buffer // luts.MulBin; nil but for the tier LUT
 	compiled atomic.Uint64
+	verdict  verdict
 	closed   atomic.Bool
 
 	mu        sync.Mutex

@@ -62,6 +62,7 @@ func TestVulkanAuditCatches(t *testing.T) {
 			if err := runAudited(e, 40, 3); !errors.As(err, &wrong) || wrong.Op != c.op || wrong.Layer != 11 || wrong.Row < 0 || wrong.Row > 2 {
 				t.Errorf("%v", err)
 			}
+			refuses(t, testLayer(t, d), wrong)
 		})
 	}
 }

@@ -115,6 +115,9 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 		return errors.New("running a program: it is running already")
 	}
 	defer e.busy.Store(false)
+	if err := e.dev.verdict.allow(); err != nil {
+		return err
+	}
 	if err := e.prog.checkRows(rows, in, out); err != nil {
 		return fmt.Errorf("running a program: %w", err)
 	}
@@ -123,6 +126,7 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 		end := min(first+e.maxRows, len(rows))
 		err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], out[first*outWidth:end*outWidth])
 		if err != nil {
+			e.dev.verdict.note(err)
 			var oe *OpError
 			if errors.As(err, &oe) {
 				oe.Row += first

@@ -1,0 +1,126 @@
+package stage_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"dchain/plan"
+	"dchain/stage"
+	"dchain/transport"
+	"dchain/units"
+)
+
+// wrongDevice gives a wrong bit from some run on, which its audit finds.
+type wrongDevice struct {
+	units.Device
+	left atomic.Int32 // right runs
+}
+
+type wrongExecutable struct {
+	units.Executable
+	dev *wrongDevice
+}
+
+func (d *wrongDevice) Compile(p units.Program) (units.Executable, error) {
+	e, err := d.Device.Compile(p)
+	return wrongExecutable{e, d}, err
+}
+
+func (e wrongExecutable) Run(rows []units.Row, in, out []float32) error {
+	if err := e.Executable.Run(rows, in, out); err != nil || e.dev.left.Add(-1) >= 0 {
+		return err
+	}
+	right := out[0]
+	out[0] = math.Float32frombits(math.Float32bits(right) ^ 1)
+	return &units.AuditError{Op: units.OpAdd, Layer: 5, Got: float64(out[0]), Want: float64(right)}
+}
+
+// TestDemotion: a wrong bit of a stage ends the ring by name, also the sessions of another head; the next ring is computed
+// by the device after it, and a stage without one refuses.
+func TestDemotion(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	whole := plan.Range{First: 0, Last: m.Spec.Layers - 1}
+	reference, _ := localHead(t, m, localOptions{mode: units.Int8, context: 64, sessions: 1})
+	opts := stage.GenerateOptions{Prompt: longPrompt(t, m, 10), MaxTokens: 6}
+	want, err := reference.Generate(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, demotes := range []bool{true, false} {
+		for _, fixed := range []bool{true, false} {
+			c := startCluster(t, m, nil, 2)
+			var mu sync.Mutex
+			var events []string
+			demoted := 0
+			rng := whole
+			if !fixed {
+				rng = plan.None
+			}
+			c.serve(m, rng, func(o *stage.ServerOptions) {
+				o.Event = func(text string) {
+					mu.Lock()
+					defer mu.Unlock()
+					events = append(events, text)
+				}
+				dev := &wrongDevice{Device: o.Device}
+				dev.left.Store(4)
+				o.Device = dev
+				if demotes {
+					o.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+						demoted++
+						hello := o.Local
+						hello.Backend = "the next best"
+						return newDevice(t, 1), hello, nil
+					}
+				}
+			})
+			h, _ := c.mustConnect([]plan.Range{whole}, c.options())
+			other, _ := c.mustConnect([]plan.Range{whole}, c.options())
+			beside, err := other.Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := beside.Forward(t.Context(), opts.Prompt); err != nil {
+				t.Fatal(err)
+			}
+			_, err = h.Generate(t.Context(), opts)
+			var hop *stage.HopError
+			if !errors.As(err, &hop) || hop.Hop != 1 || !strings.Contains(err.Error(), "audit of add of layer 5") {
+				t.Errorf("a wrong bit ends in %v", err)
+			}
+			// The device is condemned for all heads; this one is a double, which goes on computing wrong bits.
+			if _, err := beside.Forward(t.Context(), opts.Prompt[:1]); err == nil || !strings.Contains(err.Error(), "audit") {
+				t.Errorf("another head's session ends in %v", err)
+			}
+			waitFor(t, "the rings to end", func() bool { return c.servers[0].Rings() == 0 })
+
+			o := c.options()
+			next, _, err := c.connect([]plan.Range{whole}, o)
+			if !demotes {
+				if err == nil || !strings.Contains(err.Error(), "wrong bit") || !strings.Contains(err.Error(), "--backend") {
+					t.Errorf("a stage without another device answers %v", err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := next.Generate(t.Context(), opts)
+			if err != nil || !slices.Equal(got.IDs, want.IDs) {
+				t.Errorf("after the demotion: ids %v, want %v, error %v", got.IDs, want.IDs, err)
+			}
+			mu.Lock()
+			said := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return !strings.Contains(e, "not used any more") })
+			mu.Unlock()
+			if demoted != 1 || len(said) != 1 {
+				t.Errorf("demoted %d times, said %q", demoted, said)
+			}
+		}
+	}
+}
