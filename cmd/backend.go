@@ -58,16 +58,22 @@ func cpuBackend(kernels string, o units.CPUOptions) backend {
 
 func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions) backend {
 	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads}
-	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return vulkanMemory(info, freeMemory()) }}
+	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 {
+		own := info.Memory
+		if left, known := vk.FreeMemory(info.Index); known {
+			own = left
+		}
+		return vulkanMemory(info, own, freeMemory())
+	}}
 }
 
-// vulkanMemory is what a device can hold: all of its own memory, for what other programs take of it is not known. One
-// without its own shares the machine's, of which free bytes are left.
-func vulkanMemory(info *vk.DeviceInfo, free int64) int64 {
+// vulkanMemory is what a device can hold: what is left of its own memory, all of it where the driver does not tell. One without
+// its own shares the machine's, of which free bytes are left.
+func vulkanMemory(info *vk.DeviceInfo, own, free int64) int64 {
 	if shared := info.CPU() || info.Type == "integrated"; shared && free > 0 {
-		return min(info.Memory, free)
+		return min(own, free)
 	}
-	return info.Memory
+	return own
 }
 
 // list is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;

@@ -20,7 +20,7 @@ func TestVulkanMemory(t *testing.T) {
 		{kind: "cpu", own: 2 * gib, free: 8 * gib, want: 2 * gib},
 		{kind: "cpu", own: 2 * gib, free: 0, want: 2 * gib}, // the system does not tell
 	} {
-		if got := vulkanMemory(&vk.DeviceInfo{Type: c.kind, Memory: c.own}, c.free); got != c.want {
+		if got := vulkanMemory(&vk.DeviceInfo{Type: c.kind}, c.own, c.free); got != c.want {
 			t.Errorf("%s device of %d bytes, %d free: %d, want %d", c.kind, c.own, c.free, got, c.want)
 		}
 	}

@@ -38,6 +38,8 @@ enum {
 	ST_DOT_FEATURES = 1000280000,
 	ST_DOT_PROPERTIES = 1000280001,
 	ST_MAINTENANCE3_PROPERTIES = 1000168000,
+	ST_MEMORY_PROPERTIES_2 = 1000059006,
+	ST_MEMORY_BUDGET_PROPERTIES = 1000237000,
 	ST_COOPERATIVE_MATRIX_FEATURES = 1000506000,
 	ST_COOPERATIVE_MATRIX_PROPERTIES = 1000506001,
 	ST_MEMORY_MODEL_FEATURES = 1000211000,
@@ -103,6 +105,13 @@ typedef struct {
 	int32_t sType; const void *pNext; Handle set; uint32_t binding, element, count; int32_t type;
 	const void *images; const BufferInfo *buffers; const void *views;
 } WriteSet;
+
+typedef struct {
+	int32_t sType; void *pNext;
+	uint32_t types; struct { VkFlags flags; uint32_t heap; } type[32];
+	uint32_t heaps; struct { VkDeviceSize size; VkFlags flags; } heap[16];
+} MemoryProperties2;
+typedef struct { int32_t sType; void *pNext; VkDeviceSize budget[16], usage[16]; } MemoryBudgetProperties;
 
 typedef struct { int32_t sType; const void *pNext; VkFlags flags; const void *inheritance; } BeginInfo;
 typedef struct { int32_t sType; const void *pNext; VkFlags src, dst; } MemoryBarrier;

@@ -204,6 +204,17 @@ func List() ([]DeviceInfo, error) {
 	return infos, nil
 }
 
+// FreeMemory is what other programs, and this one, leave of DeviceInfo.Memory now; not known where the driver does not tell.
+func FreeMemory(device int) (bytes int64, known bool) {
+	devices, err := instance()
+	if err != nil || device < 0 || device >= len(devices) {
+		return 0, false
+	}
+	var free C.uint64_t
+	known = C.shim_free_memory(unsafe.Pointer(devices[device].handle), &free) != 0
+	return int64(free), known
+}
+
 // Device is an open device. Its methods may be called concurrently.
 type Device struct {
 	phys     *physical

@@ -18,6 +18,7 @@ static Fn (*get_instance_proc)(void *, const char *);
 static struct {
 	void (*properties2)(void *, Properties2 *);
 	void (*features2)(void *, Features2 *);
+	void (*memory2)(void *, MemoryProperties2 *);
 	VkResult (*extensions)(void *, const char *, uint32_t *, ExtensionProperties *);
 	VkResult (*create_device)(void *, const DeviceCreateInfo *, const void *, void **);
 	VkResult (*matrices)(void *, uint32_t *, MatrixProperties *);
@@ -51,7 +52,7 @@ struct shim_device {
 };
 
 enum {
-	COMPUTE_BIT = 0x20, STORAGE_BUFFER = 7, BIND_COMPUTE = 1,
+	COMPUTE_BIT = 0x20, DEVICE_LOCAL_BIT = 1, STORAGE_BUFFER = 7, BIND_COMPUTE = 1,
 	STAGE_COMPUTE = 0x800, STAGE_TRANSFER = 0x1000, STAGE_HOST = 0x4000, STAGE_BOTTOM = 0x2000,
 	ACCESS_SHADER = 0x60, ACCESS_TRANSFER = 0x1800, ACCESS_HOST_READ = 0x2000,
 	INITIALIZATION_FAILED = -3, OUT_OF_HOST_MEMORY = -1,
@@ -76,6 +77,7 @@ void *shim_load(const char **reason) {
 void shim_instance(void *instance) {
 	INSTANCE(properties2, "vkGetPhysicalDeviceProperties2");
 	INSTANCE(features2, "vkGetPhysicalDeviceFeatures2");
+	INSTANCE(memory2, "vkGetPhysicalDeviceMemoryProperties2");
 	INSTANCE(extensions, "vkEnumerateDeviceExtensionProperties");
 	INSTANCE(create_device, "vkCreateDevice");
 	INSTANCE(matrices, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
@@ -214,6 +216,25 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	if (mf.matrix && mm.model && i8.int8)
 		list_matrices(physical, out);
 	return 0;
+}
+
+int shim_free_memory(void *physical, uint64_t *bytes) {
+	Extensions e = extensions_of(physical);
+	int known = in.memory2 && has(&e, "VK_EXT_memory_budget");
+	free(e.list);
+	if (!known)
+		return 0;
+	MemoryBudgetProperties b = {ST_MEMORY_BUDGET_PROPERTIES, NULL, {0}, {0}};
+	MemoryProperties2 m = {ST_MEMORY_PROPERTIES_2, &b, 0, {{0}}, 0, {{0}}};
+	in.memory2(physical, &m);
+	uint64_t largest = 0;
+	for (uint32_t i = 0; i < m.heaps; i++) {
+		if (!(m.heap[i].flags & DEVICE_LOCAL_BIT) || m.heap[i].size <= largest)
+			continue;
+		largest = m.heap[i].size;
+		*bytes = b.budget[i] > b.usage[i] ? b.budget[i] - b.usage[i] : 0;
+	}
+	return largest > 0;
 }
 
 #define DEVICE(field, name) \

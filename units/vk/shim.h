@@ -34,6 +34,8 @@ void *shim_load(const char **reason);
 void shim_instance(void *instance);
 uint32_t shim_api_version(void);
 int shim_query(void *physical, uint32_t api, shim_info *out);
+// What is left of the largest device-local heap; 0 if the driver does not tell.
+int shim_free_memory(void *physical, uint64_t *bytes);
 int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t family, void **device, shim_device **out);
 void shim_free(shim_device *d);
 

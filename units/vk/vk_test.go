@@ -77,7 +77,14 @@ func TestList(t *testing.T) {
 		if d.Index != i || d.Name == "" || d.MaxRange < 1<<27 || d.MaxAllocation < 1<<28 || d.MaxPush < MaxPush || d.Subgroup < 1 || d.Memory < 1<<20 {
 			t.Errorf("device %d: %+v", i, d)
 		}
-		t.Logf("%+v", d)
+		left, known := FreeMemory(i)
+		if known && (left < 0 || left > d.Memory) {
+			t.Errorf("device %d: %d bytes are left of %d", i, left, d.Memory)
+		}
+		t.Logf("%+v, %d bytes left (known: %v)", d, left, known)
+	}
+	if _, known := FreeMemory(len(devices)); known {
+		t.Error("memory of a device beyond the last")
 	}
 	if _, err := Open(Options{Device: len(devices)}); err == nil {
 		t.Error("opened a device beyond the last")
