@@ -131,7 +131,7 @@ func brokenKernels() map[string]struct {
 		dst[panelRows+3] ^= 1 << 14
 	}
 	values := best
-	values.heads = nil // which would take the place of panel
+	values.headScores, values.headValues, values.pairs = nil, nil, nil // which would take the place of panel
 	values.panel = func(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 		best.panel(dst, init, w, a, tile, groups)
 		if groups == blockPositions/groupK && tile != 2 {

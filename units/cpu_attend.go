@@ -35,6 +35,9 @@ type scratch struct {
 	total   []int64  // [queries][headDim padded]
 	values  headTile // the weights of a block
 	small   headTile // their third limbs
+	heads   headScores
+	near    headSums
+	blocks  [valueBlocks]headValues
 }
 
 // blockWeights are the weights of one query in one block (NUMERICS.md section 8), apart from the limbs.
@@ -120,12 +123,24 @@ func (st *state) attend(op *Op, s *scratch) {
 		st.fail(op, r, errNotFinite)
 		return
 	}
-	row, kvh := &st.rows[s.queries[0].row], s.queries[0].head/(op.Heads/op.KVHeads)
-	for b := first; b < last; b++ {
-		block := st.cache.block(op.CacheLayer, row.Slot, kvh, b)
-		if r, ok := st.attendScores(op, block, b, first, b >= from && b < to, s); !ok {
-			st.fail(op, r, errScore)
-			return
+	slot, kvh := st.rows[s.queries[0].row].Slot, s.queries[0].head/(op.Heads/op.KVHeads)
+	for b := first; b < last; {
+		end := b + 1
+		if s.tile.block {
+			end = min(b+scoreBlocks, last)
+			st.headScores(op, slot, kvh, b, end, s.scores[(b-first)*n*blockPositions:], s)
+		} else {
+			st.blockScores(op, st.cache.block(op.CacheLayer, slot, kvh, b), b, s.blockScores(b-first), s)
+		}
+		for ; b < end; b++ {
+			x := s.blockScores(b - first)
+			if whole := b >= from && b < to; !whole || op.Cap != 0 || op.Slopes != nil {
+				if r, ok := st.adjustBlock(op, x, b*blockPositions, s); !ok {
+					st.fail(op, r, errScore)
+					return
+				}
+			}
+			st.kern.highest(s.highest, x)
 		}
 	}
 	for i, m := range s.highest {
@@ -135,7 +150,7 @@ func (st *state) attend(op *Op, s *scratch) {
 		}
 	}
 	for b := first; b < last; b++ {
-		st.weighBlock(st.cache.block(op.CacheLayer, row.Slot, kvh, b), b, first, s)
+		st.weighBlock(st.cache.block(op.CacheLayer, slot, kvh, b), b, first, s)
 		if (b-first)%foldBlocks == foldBlocks-1 {
 			s.fold()
 		}
@@ -143,8 +158,12 @@ func (st *state) attend(op *Op, s *scratch) {
 	s.fold()
 	s.total = grow(s.total, n*st.cache.hd)
 	clear(s.total)
-	for b := first; b < last; b++ {
-		st.attendValues(st.cache.block(op.CacheLayer, row.Slot, kvh, b), b-first, s)
+	if st.kern.headValues != nil && 2*n >= leastBlock {
+		st.headValues(op, slot, kvh, first, last, s)
+	} else {
+		for b := first; b < last; b++ {
+			st.attendValues(st.cache.block(op.CacheLayer, slot, kvh, b), b-first, s.parts[(b-first)*n:][:n], s)
+		}
 	}
 	for i := range s.queries {
 		q := &s.queries[i]
@@ -160,7 +179,9 @@ func (st *state) attend(op *Op, s *scratch) {
 func (st *state) queryTile(op *Op, s *scratch) (row int, ok bool) {
 	n := len(s.queries)
 	limbs := s.headLimbs(op.HeadDim)
-	s.tile.reset(st.kern, n, st.cache.hd/groupK)
+	groups := st.cache.hd / groupK
+	s.tile.reset(2*n, groups, st.kern.headScores != nil && 2*n >= leastBlock && groups%blockGroups == 0)
+	s.heads.init = headUnits{}
 	s.exp2 = grow(s.exp2, n)
 	for i := range s.queries {
 		at := &s.queries[i]
@@ -172,6 +193,7 @@ func (st *state) queryTile(op *Op, s *scratch) (row int, ok bool) {
 		s.exp2[i] = pow2(q.exp)
 		for limb := range 2 {
 			s.tile.place(s.limbWords(limb, op.HeadDim), 2*i+limb, q.sums[limb])
+			s.heads.addInit(i, limb, q.sums[limb])
 		}
 	}
 	return 0, true
@@ -183,29 +205,25 @@ func (s *scratch) blockScores(i int) []float32 {
 	return s.scores[i*size : (i+1)*size]
 }
 
-// attendScores fills s_j of block b of all queries and raises their maxima; false and the row if a score to be capped is not
-// finite. whole says that all queries see all of the block.
-func (st *state) attendScores(op *Op, block kvBlock, b, first int, whole bool, s *scratch) (row int, ok bool) {
-	start, x := b*blockPositions, s.blockScores(b-first)
-	p0, p1 := 0, blockPositions/panelRows
-	if !whole {
-		p0, p1 = s.seenPanels(start)
-	}
+// blockScores fills s_j of block b of all queries, where one of them sees something.
+func (st *state) blockScores(op *Op, block kvBlock, b int, x []float32, s *scratch) {
+	p0, p1 := s.seenPanels(b * blockPositions)
 	s.tile.multiply(st.kern, s.u[:], block.k, p0, p1)
-	st.kern.scores(x[p0*panelRows:], s.u[:p1-p0], s.tile.joined, s.exp2, block.expK[p0*panelRows:], op.Scale)
+	st.kern.scores(x[p0*panelRows:], s.u[:p1-p0], s.exp2, block.expK[p0*panelRows:], op.Scale)
+}
+
+// adjustBlock adjusts the scores of a block that starts at a position and hides what a query does not see; false and the row if
+// a score to be capped is not finite.
+func (st *state) adjustBlock(op *Op, x []float32, start int, s *scratch) (row int, ok bool) {
 	for i := range s.queries {
-		if op.Cap == 0 && op.Slopes == nil && whole {
-			break
-		}
-		q, row := &s.queries[i], x[i*blockPositions:][:blockPositions]
+		q, scores := &s.queries[i], x[i*blockPositions:][:blockPositions]
 		lo, hi := q.inBlock(start)
-		if !st.adjust(op, q, row[lo:hi], start+lo) {
+		if !st.adjust(op, q, scores[lo:hi], start+lo) {
 			return q.row, false
 		}
-		hide(row[:lo])
-		hide(row[hi:])
+		hide(scores[:lo])
+		hide(scores[hi:])
 	}
-	st.kern.highest(s.highest, x)
 	return 0, true
 }
 
@@ -301,28 +319,31 @@ func (s *scratch) fold() {
 }
 
 // attendValues adds the weighted values of block i, counted from the first, to the totals.
-func (st *state) attendValues(block kvBlock, i int, s *scratch) {
-	n, most := len(s.queries), int32(0)
-	parts := s.parts[i*n:][:n]
-	for i := range parts {
-		most = max(most, parts[i].limbs)
-	}
-	if most == 0 {
+func (st *state) attendValues(block kvBlock, i int, parts []blockWeights, s *scratch) {
+	limbs := mostLimbs(parts)
+	if limbs == 0 {
 		return
 	}
 	s.values.take(st.kern, limbsOf(s.blockScores(i)), parts, false)
-	if most == 3 {
-		s.small.take(st.kern, s.low[i*padded(n, 2)*blockPositions:], parts, true)
+	if limbs == 3 {
+		s.small.take(st.kern, s.low[i*padded(len(parts), 2)*blockPositions:], parts, true)
 	}
 	panels := st.cache.hd / panelRows
 	for p0 := 0; p0 < panels; p0 += blockSums {
 		p1 := min(p0+blockSums, panels)
 		s.values.multiply(st.kern, s.u[:], block.v, p0, p1)
 		third := s.third[:0]
-		if most == 3 {
+		if limbs == 3 {
 			third = s.third[:p1-p0]
 			s.small.multiply(st.kern, third, block.v, p0, p1)
 		}
-		st.kern.accumulate(s.total[p0*panelRows:], st.cache.hd, s.u[:p1-p0], s.values.joined, third, parts, s.tops)
+		st.kern.accumulate(s.total[p0*panelRows:], st.cache.hd, s.u[:p1-p0], third, parts, s.tops)
 	}
+}
+
+func mostLimbs(parts []blockWeights) (limbs int32) {
+	for i := range parts {
+		limbs = max(limbs, parts[i].limbs)
+	}
+	return
 }

@@ -5,29 +5,20 @@ import "unsafe"
 // headTile is a tile or block tile of limb rows of attention.
 type headTile struct {
 	size, groups int
-	block        bool // as kernels.pairs has it
-	joined       bool // a block tile as kernels.heads has it
+	block        bool
 	words        []uint32
 	own          []uint32       // where words lie, unless they are taken
 	init         [maxTile]int32 // as of tile
-	sums         *headSums      // of a joined tile; nil for zeros
 }
 
-// noInit are the initial sums of block tiles of third limbs.
+// noInit are the initial sums of block tiles of weights.
 var noInit [blockTile * panelRows]int32
 
-// reset makes a tile of zeros for two limb rows of groups groups each of n queries.
-func (t *headTile) reset(kern *kernels, n, groups int) {
-	t.groups = groups
-	t.joined = kern.heads != nil && 2*n >= leastBlock && groups%blockGroups == 0
-	if t.block = t.joined; t.block {
-		t.size = 2 * n
-		if t.sums == nil {
-			t.sums = new(headSums)
-		}
-		*t.sums = headSums{}
-	} else {
-		t.size = tileSize(2 * n)
+// reset makes a tile of zeros, a block tile on demand.
+func (t *headTile) reset(rows, groups int, block bool) {
+	t.groups, t.block = groups, block
+	if t.size = rows; !block {
+		t.size = tileSize(rows)
 		clear(t.init[:t.size])
 	}
 	t.own = grow(t.own, groups*t.size)
@@ -37,43 +28,31 @@ func (t *headTile) reset(kern *kernels, n, groups int) {
 
 // place writes a limb row, of this sum, into slot of the tile.
 func (t *headTile) place(row []uint32, slot int, sum int32) {
-	if !t.block {
-		for g, v := range row {
-			t.words[g*t.size+slot] = v
+	if t.block {
+		for at := slot * blockGroups; len(row) > 0; at += t.size * blockGroups {
+			row = row[copy(t.words[at:][:blockGroups], row):]
 		}
-		t.init[slot] = -128 * sum
 		return
 	}
-	for at := slot * blockGroups; len(row) > 0; at += t.size * blockGroups {
-		row = row[copy(t.words[at:][:blockGroups], row):]
+	for g, v := range row {
+		t.words[g*t.size+slot] = v
 	}
-	for i := range panelRows {
-		at := slot/2*panelRows + i
-		t.sums[1][at] -= 128 * sum
-		t.sums[slot%2*2][at] = -128 * sum
-	}
+	t.init[slot] = -128 * sum
 }
 
 // take makes a tile of the first two limbs [queries][2][64] of the weights of a block, or of their third limbs [queries][64]. A
-// block tile of one step is the rows themselves, of which there is an even number, and it has no initial sums, as weighTile wants
-// it.
+// block tile of one step is the rows themselves, of which there is an even number, without initial sums, as weighTile wants it.
 func (t *headTile) take(kern *kernels, limbs []int8, parts []blockWeights, third bool) {
 	first, count := 0, 2
 	if third {
 		first, count = 2, 1
 	}
 	words, rows := wordsOf(limbs), len(parts)*count
-	t.groups, t.joined = blockGroups, !third
-	if t.block = kern.heads != nil && rows >= leastBlock; t.block {
-		t.size, t.words = padded(rows, 2), words
+	if kern.pairs != nil && rows >= leastBlock {
+		t.block, t.groups, t.size, t.words = true, blockGroups, padded(rows, 2), words
 		return
 	}
-	t.joined = false
-	t.size = tileSize(rows)
-	t.own = grow(t.own, blockGroups*t.size)
-	t.words = t.own
-	clear(t.words)
-	clear(t.init[:t.size])
+	t.reset(rows, blockGroups, false)
 	for slot := range rows {
 		t.place(words[slot*blockGroups:][:blockGroups], slot, parts[slot/count].sums[first+slot%count])
 	}
@@ -84,15 +63,12 @@ func (t *headTile) take(kern *kernels, limbs []int8, parts []blockWeights, third
 func (t *headTile) multiply(kern *kernels, u []unitSums, w []uint8, p0, p1 int) {
 	size := t.groups * panelRows * groupK
 	w = w[p0*2*size : p1*2*size]
-	switch {
-	case t.joined:
-		kern.heads(u[:p1-p0], t.sums, w, int8s(t.words), t.size, t.groups)
-	case t.block:
+	if t.block {
 		kern.pairs(u[:p1-p0], noInit[:], w, int8s(t.words), t.size, t.groups)
-	default:
-		for i := range 2 * (p1 - p0) {
-			kern.panel(u[i/2][i%2][:], t.init[:], w[i*size:(i+1)*size], int8s(t.words), t.size, t.groups)
-		}
+		return
+	}
+	for i := range 2 * (p1 - p0) {
+		kern.panel(u[i/2][i%2][:], t.init[:], w[i*size:(i+1)*size], int8s(t.words), t.size, t.groups)
 	}
 }
 

@@ -5,6 +5,9 @@ import "fmt"
 // blockPositions is the number of positions of an attention block (NUMERICS.md section 8).
 const blockPositions = 64
 
+// valueOffset is what the offset of 128 of both limbs adds to a value.
+const valueOffset = 128 * 257
+
 // cpuCache holds K and V in blocks of 64 positions, per layer, slot and head, in the panel layout of the weights:
 //
 //	K: for each of 4 panels of 16 positions: high limbs [headDim/4][16 positions][4], then low limbs
@@ -87,6 +90,13 @@ func (c *cpuCache) block(layer, slot, head, b int) kvBlock {
 	data := c.layers[layer].data[i*size : (i+1)*size]
 	exps := c.layers[layer].exps[i*2*blockPositions : (i+1)*2*blockPositions]
 	return kvBlock{data[:size/2], data[size/2:], exps[:blockPositions], exps[blockPositions:]}
+}
+
+// keys are the keys of blocks [first, last) of one head of one slot and all that lies between them, and their exponents.
+func (c *cpuCache) keys(layer, slot, head, first, last int) ([]uint8, []int16) {
+	i, n := (slot*c.spec.KVHeads+head)*c.blocks+first, last-first
+	data, exps := c.layers[layer].data[i*c.blockBytes():], c.layers[layer].exps[i*2*blockPositions:]
+	return data[:n*c.blockBytes()], exps[:n*2*blockPositions]
 }
 
 // kPanel is limb b of the keys of 16 positions, panel p of 4 in the block.

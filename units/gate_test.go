@@ -89,7 +89,7 @@ func TestGateCatchesFaults(t *testing.T) {
 	// Attention alone: the stored keys of a context of several blocks.
 	d := newTestDevice(t, CPUOptions{Threads: 1}, kernelSets()[0])
 	k := *d.kern
-	k.heads = nil // which would take the place of panel
+	k.headScores, k.headValues, k.pairs = nil, nil, nil // which would take the place of panel
 	k.panel = func(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 		d.kern.panel(dst, init, w, a, tile, groups)
 		if tile == 24 && groups == blockPositions/groupK {
@@ -104,8 +104,8 @@ func TestGateCatchesFaults(t *testing.T) {
 	}
 	// Values whose exponents lie far apart.
 	k = *d.kern
-	k.accumulate = func(total []int64, stride int, u []unitSums, joined bool, low []unitSums, parts []blockWeights, tops []int32) {
-		d.kern.accumulate(total, stride, u, joined, low, parts, tops)
+	k.accumulate = func(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
+		d.kern.accumulate(total, stride, u, low, parts, tops)
 		for i := range parts {
 			if n := parts[i].shift(tops[i]); n >= leastShift && n < -3 {
 				total[i*stride+1] += 1 << 40

@@ -27,9 +27,6 @@ const blockSums = 4
 // unitSums are those of one tile with two panels.
 type unitSums [blockPanels][blockTile * panelRows]int32
 
-// headSums are the initial sums of heads.
-type headSums [3][blockTile / 2 * panelRows]int32
-
 // tileSizes are the numbers of limb rows a panel kernel handles.
 var tileSizes = [...]int{2, 4, 8, 16, 24}
 
@@ -70,17 +67,6 @@ type kernels struct {
 	//	dst[b][p][t*16+n] = init[t][n] + sum over g, i of a[g/16][t][4*(g%16)+i] * w[2*b+p][g][n][i]   (mod 2^32)
 	pairs func(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int)
 
-	// heads, nil where block is, multiplies a block tile of rows of two limbs, high and low limb rows in turn, with the two limbs
-	// of consecutive panels; groups is a multiple of blockGroups. The sums with both limbs of panel p lie as pairs has them, but
-	// those of a high limb with a low one are joined in the place of one of them, and the place of the other is left alone:
-	//
-	//	dst[p][0][2*i*16+n]     = init[0][i*16+n] + high limb row i * high limb of the panel   (mod 2^32)
-	//	dst[p][0][(2*i+1)*16+n] = init[1][i*16+n] + low * high + high * low
-	//	dst[p][1][(2*i+1)*16+n] = init[2][i*16+n] + low * low
-	//
-	// A nil init is zeros.
-	heads func(dst []unitSums, init *headSums, w []uint8, a []int8, rows, groups int)
-
 	// absMax is the largest magnitude of x, as bits; at least infBits if a value is not finite.
 	absMax func(x []float32) uint32
 
@@ -106,10 +92,10 @@ type kernels struct {
 	act func(kind ActKind, y, x, up []float32)
 
 	// scores joins the unit sums of queries, two limb rows each, with the keys of consecutive panels into s_j (section 8): u[p][b]
-	// are those with limb b of the keys of panel p, or of heads if joined, exps the keys' exponents.
+	// are those with limb b of the keys of panel p, exps the keys' exponents.
 	//
 	//	dst[i*64+p*16:][:16] of query i < len(exp2q) and panel p < len(u)
-	scores func(dst []float32, u []unitSums, joined bool, exp2q []float32, exps []int16, scale float32)
+	scores func(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32)
 
 	// highest raises best[i] to the largest of x[i*64:][:64], which hold no NaN and no -0.
 	highest func(best, x []float32)
@@ -125,9 +111,16 @@ type kernels struct {
 	weighTile func(x []float32, low []int8, parts []blockWeights, m []float32, exps []int16, sums []weightSums)
 
 	// accumulate adds shift(B, n) of the channels of consecutive panels for each query, to total[i*stride+p*16:][:16]: u[p][b]
-	// are the unit sums of its first two limbs, two rows each, with limb b of the values, or of heads if joined, low[p][b] those of
-	// its third limb, one row each; low is empty if no query has one. n is exp - top + 12.
-	accumulate func(total []int64, stride int, u []unitSums, joined bool, low []unitSums, parts []blockWeights, tops []int32)
+	// are the unit sums of its first two limbs, two rows each, with limb b of the values, low[p][b] those of its third limb, one
+	// row each; low is empty if no query has one. n is exp - top + 12.
+	accumulate func(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32)
+
+	// headScores, headValues and settle, nil where block is, are panel, scores and accumulate for queries that fill a block tile:
+	// headScores for the scores, headValues for the sums with two limbs, which it collects or shifts into the totals, and settle for
+	// what is collected: it adds (B - offset) << collectFrom.
+	headScores func(h *headScores)
+	headValues func(h *headSums, blocks []headValues)
+	settle     func(h *headSums)
 
 	// sum adds words, for MemoryBandwidth.
 	sum func(x []uint64) uint64

@@ -5,7 +5,8 @@ package units
 // amxKernels are those of AVX-512 with the matrix unit for batches.
 var amxKernels = func() kernels {
 	k := avx512Kernels
-	k.name, k.block, k.pairs, k.heads = "amx", blockAMX, pairsAMX, headsAMX
+	k.name, k.block, k.pairs = "amx", blockAMX, pairsAMX
+	k.headScores, k.headValues, k.settle = headScoresAMX, headValuesAMX, settleAMX
 	return k
 }()
 
@@ -32,24 +33,6 @@ var tileConfigs = func() (configs [blockTile + 1]tileConfig) {
 	}
 	return
 }()
-
-// headConfigs are those of headTiles, by the number of queries.
-var headConfigs = func() (configs [blockTile/2 + 1]tileConfig) {
-	for queries := range configs {
-		c := &configs[queries]
-		c.palette = 1
-		for i, n := range [8]int{queries, queries, queries, 0, queries, queries, panelRows, panelRows} {
-			c.rows[i] = uint8(n)
-			if n > 0 {
-				c.rowBytes[i] = 64
-			}
-		}
-	}
-	return
-}()
-
-//go:noescape
-func headTiles(dst *unitSums, init *int32, w *uint8, a *int8, count, rows, steps int, config *tileConfig)
 
 //go:noescape
 func blockTiles(dst *unitSums, init *int32, w *uint8, panel int, a *int8, count, rows, steps int, tail *uint8, config *tileConfig, pair int)
@@ -84,13 +67,4 @@ func pairsAMX(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups in
 	checkPairs(dst, init, w, a, rows, groups)
 	panel := groups * panelRows * groupK
 	blockTiles(&dst[0], &init[0], &w[0], panel, &a[0], len(dst), rows, groups/blockGroups, nil, &tileConfigs[rows], blockPanels*panel)
-}
-
-func headsAMX(dst []unitSums, init *headSums, w []uint8, a []int8, rows, groups int) {
-	checkHeads(dst, w, a, rows, groups)
-	var first *int32
-	if init != nil {
-		first = &init[0][0]
-	}
-	headTiles(&dst[0], first, &w[0], &a[0], len(dst), rows, groups/blockGroups, &headConfigs[rows/2])
 }

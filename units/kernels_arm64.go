@@ -91,8 +91,7 @@ func highestVector(best, x []float32) {
 	}
 }
 
-func accumulateVector(total []int64, stride int, u []unitSums, joined bool, low []unitSums, parts []blockWeights, tops []int32) {
-	checkParted(joined)
+func accumulateVector(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
 	for i := range parts {
 		part := &parts[i]
 		n := part.shift(tops[i])

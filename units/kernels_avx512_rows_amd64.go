@@ -11,7 +11,7 @@ func siluAVX512(y, x, up *float32, n int, exp2, recip *float32)
 func geluAVX512(y, x, up *float32, n int, exp2, recip *float32)
 
 //go:noescape
-func scoresAVX512(dst *float32, u *unitSums, other *int32, step int, exp2q *float32, n, panels int, exps *int16, scale float32)
+func scoresAVX512(dst *float32, u *unitSums, exp2q *float32, n, panels int, exps *int16, scale float32)
 
 //go:noescape
 func highestAVX512(best, x *float32, n int)
@@ -20,7 +20,7 @@ func highestAVX512(best, x *float32, n int)
 func weighAVX512(x *float32, low *int8, parts *blockWeights, m *float32, exps *int16, sums *weightSums, n int, exp2 *float32)
 
 //go:noescape
-func accumulateAVX512(total *int64, stride int, u *unitSums, other *int32, step int, low *unitSums, panels int, parts *blockWeights, tops *int32, n int)
+func accumulateAVX512(total *int64, stride int, u, low *unitSums, panels int, parts *blockWeights, tops *int32, n int)
 
 //go:noescape
 func momentsAVX512(x *float32, n int, scale float32) (sum, squares int64)
@@ -48,26 +48,13 @@ func actVector512(kind ActKind, y, x, up []float32) {
 	f(&y[0], &x[0], u, len(x), &luts.Exp2[0], &luts.Recip[0])
 }
 
-func scoresVector512(dst []float32, u []unitSums, joined bool, exp2q []float32, exps []int16, scale float32) {
+func scoresVector512(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32) {
 	n, panels := len(exp2q), len(u)
 	if n > blockTile/2 {
 		panic("units: scores of more queries than a tile holds")
 	}
 	_, _ = dst[(n-1)*blockPositions+panels*panelRows-1], exps[panels*panelRows-1]
-	other, step := otherSums(u, joined)
-	scoresAVX512(&dst[0], &u[0], other, step, &exp2q[0], n, panels, &exps[0], scale)
-}
-
-// noSums stand for those of a high limb with a low one where they are joined with those of a low limb with a high one.
-var noSums [panelRows]int32
-
-// otherSums are the sums of high limbs with the low limbs of the first panel, and how many bytes further those of the next
-// query lie.
-func otherSums(u []unitSums, joined bool) (*int32, int) {
-	if joined {
-		return &noSums[0], 0
-	}
-	return &u[0][1][0], 2 * panelRows * 4
+	scoresAVX512(&dst[0], &u[0], &exp2q[0], n, panels, &exps[0], scale)
 }
 
 func highestVector512(best, x []float32) {
@@ -81,7 +68,7 @@ func weighTile512(x []float32, low []int8, parts []blockWeights, m []float32, ex
 	weighAVX512(&x[0], &low[0], &parts[0], &m[0], &exps[0], &sums[0], n, &luts.Exp2[0])
 }
 
-func accumulateVector512(total []int64, stride int, u []unitSums, joined bool, low []unitSums, parts []blockWeights, tops []int32) {
+func accumulateVector512(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
 	n, panels := len(parts), len(u)
 	if n > blockTile/2 {
 		panic("units: accumulate of more queries than a tile holds")
@@ -91,8 +78,7 @@ func accumulateVector512(total []int64, stride int, u []unitSums, joined bool, l
 	if len(low) > 0 {
 		third = &low[:panels][0]
 	}
-	other, step := otherSums(u, joined)
-	accumulateAVX512(&total[0], stride, &u[0], other, step, third, panels, &parts[0], &tops[0], n)
+	accumulateAVX512(&total[0], stride, &u[0], third, panels, &parts[0], &tops[0], n)
 }
 
 func momentsVector512(x []float32, scale float32) (sum, squares int64) {

@@ -32,21 +32,6 @@ func checkPairs(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups 
 	_, _, _ = init[rows*panelRows-1], w[len(dst)*blockPanels*groups*panelRows*groupK-1], a[groups*rows*groupK-1]
 }
 
-// checkHeads panics where the slices are too short for queries and panels of this shape.
-func checkHeads(dst []unitSums, w []uint8, a []int8, rows, groups int) {
-	if len(dst) == 0 || rows < 2 || rows > blockTile || rows%2 != 0 || groups < blockGroups || groups%blockGroups != 0 {
-		panic("units: no kernel for heads of this shape")
-	}
-	_, _ = w[len(dst)*2*groups*panelRows*groupK-1], a[groups*rows*groupK-1]
-}
-
-// checkParted panics where unit sums are joined, which only heads makes.
-func checkParted(joined bool) {
-	if joined {
-		panic("units: joined unit sums in a set that makes none")
-	}
-}
-
 //go:noescape
 func absMaxX8(x *float32, blocks int) uint32
 
@@ -173,8 +158,7 @@ func actVector(kind ActKind, y, x, up []float32) {
 	actGeneric(kind, y[n:], x[n:], rest)
 }
 
-func scoresVector(dst []float32, u []unitSums, joined bool, exp2q []float32, exps []int16, scale float32) {
-	checkParted(joined)
+func scoresVector(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32) {
 	for p := range u {
 		e := exps[p*panelRows:][:panelRows]
 		for i, q := range exp2q {

@@ -42,15 +42,12 @@ func actGeneric(kind ActKind, y, x, up []float32) {
 	}
 }
 
-func scoresGeneric(dst []float32, u []unitSums, joined bool, exp2q []float32, exps []int16, scale float32) {
+func scoresGeneric(dst []float32, u []unitSums, exp2q []float32, exps []int16, scale float32) {
 	for p := range u {
 		for i, e := range exp2q {
 			hi, lo := u[p][0][2*i*panelRows:][:2*panelRows], u[p][1][2*i*panelRows:][:2*panelRows]
 			for n, exp := range exps[p*panelRows:][:panelRows] {
-				m := hi[panelRows+n]
-				if !joined {
-					m += lo[n]
-				}
+				m := hi[panelRows+n] + lo[n]
 				c := float32(float32(hi[n])*256) + float32(m)
 				c = float32(c*256) + float32(lo[panelRows+n])
 				dst[i*blockPositions+p*panelRows+n] = flush(float32(float32(c*e)*pow2(int(exp))) * scale)
@@ -83,22 +80,18 @@ func weighGeneric(w []float32, m float32, exps []int16) (sum int64, top uint32) 
 	return
 }
 
-func accumulateGeneric(total []int64, stride int, u []unitSums, joined bool, low []unitSums, parts []blockWeights, tops []int32) {
+func accumulateGeneric(total []int64, stride int, u, low []unitSums, parts []blockWeights, tops []int32) {
 	for i := range parts {
 		part := &parts[i]
 		n := part.shift(tops[i])
 		if n < leastShift {
 			continue
 		}
-		offset := 128 * 257 * int64(part.sum)
+		offset := valueOffset * int64(part.sum)
 		for p := range u {
 			hi, lo := u[p][0][2*i*panelRows:][:2*panelRows], u[p][1][2*i*panelRows:][:2*panelRows]
 			for d := range panelRows {
-				m := int64(hi[panelRows+d])
-				if !joined {
-					m += int64(lo[d])
-				}
-				b := int64(hi[d])<<16 + m<<8 + int64(lo[panelRows+d])
+				b := int64(hi[d])<<16 + (int64(lo[d])+int64(hi[panelRows+d]))<<8 + int64(lo[panelRows+d])
 				if part.limbs == 3 {
 					b = b<<8 + int64(low[p][0][i*panelRows+d])<<8 + int64(low[p][1][i*panelRows+d])
 				}

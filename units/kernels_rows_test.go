@@ -102,7 +102,7 @@ func TestScoreKernels(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
 		u, exps := randomSums(rng, 31), make([]int16, blockPositions)
 		for range 500 {
-			n, panels, joined := 1+rng.IntN(k.attendQueries(64)), 1+rng.IntN(blockPositions/panelRows), k.heads != nil && rng.IntN(2) == 0
+			n, panels := 1+rng.IntN(k.attendQueries(64)), 1+rng.IntN(blockPositions/panelRows)
 			for p := range panels {
 				for range 64 { // sums of every size
 					u[p][rng.IntN(2)][rng.IntN(2*n*panelRows)] = int32(rng.Uint32()) >> (4 + rng.IntN(28))
@@ -117,8 +117,8 @@ func TestScoreKernels(t *testing.T) {
 			}
 			size := (n-1)*blockPositions + panels*panelRows
 			got, want := newGuarded[float32](size, 5), slices.Repeat([]float32{5}, size)
-			k.scores(got.v, u[:panels], joined, exp2, exps, scale)
-			scoresGeneric(want, u[:panels], joined, exp2, exps, scale)
+			k.scores(got.v, u[:panels], exp2, exps, scale)
+			scoresGeneric(want, u[:panels], exp2, exps, scale)
 			sameBits(t, fmt.Sprintf("scores of %d queries", n), got.v, want)
 			got.check(t, "scores")
 		}
@@ -293,7 +293,7 @@ func TestAccumulateKernels(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
 		u, low := randomSums(rng, 22), randomSums(rng, 22)
 		for round := range 3000 {
-			n, panels, joined := 1+rng.IntN(k.attendQueries(64)), 1+rng.IntN(blockSums), k.heads != nil && rng.IntN(2) == 0
+			n, panels := 1+rng.IntN(k.attendQueries(64)), 1+rng.IntN(blockSums)
 			parts, tops := make([]blockWeights, n), make([]int32, n)
 			for i := range parts {
 				tops[i] = int32(rng.IntN(190) - 80)
@@ -315,8 +315,8 @@ func TestAccumulateKernels(t *testing.T) {
 				want[i] = int64(rng.Uint64()) >> 8
 				got.v[i] = want[i]
 			}
-			k.accumulate(got.v, stride, u[:panels], joined, third, parts, tops)
-			accumulateGeneric(want, stride, u[:panels], joined, third, parts, tops)
+			k.accumulate(got.v, stride, u[:panels], third, parts, tops)
+			accumulateGeneric(want, stride, u[:panels], third, parts, tops)
 			if !slices.Equal(got.v, want) {
 				t.Fatalf("accumulate of %d queries, %d panels: differs", n, panels)
 			}

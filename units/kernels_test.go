@@ -139,48 +139,6 @@ func TestPairKernels(t *testing.T) {
 	})
 }
 
-func TestHeadKernels(t *testing.T) {
-	eachSet(t, func(t *testing.T, k *kernels, rng *rand.Rand) {
-		if k.heads == nil {
-			t.Skip("no matrix unit")
-		}
-		for rows := 2; rows <= blockTile; rows += 2 {
-			for _, groups := range []int{16, 32, 48, 128} {
-				count := 1 + rng.IntN(blockSums)
-				w, a, _ := panelInputs(panelFills[rng.IntN(len(panelFills))], count*2*groups*64, groups*rows*groupK, 1, rng)
-				init := new(headSums)
-				for i := range init {
-					for j := range init[i] {
-						init[i][j] = int32(rng.Uint32())
-					}
-				}
-				start := init
-				if rng.IntN(2) == 0 {
-					start, *init = nil, headSums{}
-				}
-				got := newGuarded[unitSums](count, unitSums{{1}, {2}})
-				k.heads(got.v, start, w.v, a.v, rows, groups)
-				product := func(p, limb, row, n int) int32 {
-					return unitSum(w.v[(2*p+limb)*groups*64:], a.v, n, groups, func(g int) int { return (g/16*rows+row)*16 + g%16 })
-				}
-				for p := range count {
-					for i := range rows / 2 * panelRows {
-						q, n := i/panelRows, i%panelRows
-						at := 2*q*panelRows + n
-						have := headSums{{got.v[p][0][at]}, {got.v[p][0][at+panelRows]}, {got.v[p][1][at+panelRows]}}
-						want := headSums{{init[0][i] + product(p, 0, 2*q, n)}, {init[1][i] + product(p, 0, 2*q+1, n) + product(p, 1, 2*q, n)},
-							{init[2][i] + product(p, 1, 2*q+1, n)}}
-						if have != want {
-							t.Fatalf("%d rows, %d groups, panel %d of %d: sums of query %d, output %d differ", rows, groups, p, count, q, n)
-						}
-					}
-				}
-				got.check(t, "heads")
-			}
-		}
-	})
-}
-
 // panelInputs draws weights, limbs and initial sums of a kind.
 func panelInputs(fill string, weights, limbs, inits int, rng *rand.Rand) (w guarded[uint8], a guarded[int8], init guarded[int32]) {
 	w, a, init = newGuarded[uint8](weights, 77), newGuarded[int8](limbs, 77), newGuarded[int32](inits, 99)
