@@ -4,8 +4,6 @@ package units
 // ones together, of low limbs.
 type headUnits [3][blockTile / 2 * panelRows]int32
 
-const headUnitBytes = len(headUnits{}) * len(headUnits{}[0]) * 4
-
 // headScores are the arguments of the kernel that computes the scores of blocks that lie one after the other.
 type headScores struct {
 	dst   []float32 // [blocks][n][64]

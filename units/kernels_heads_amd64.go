@@ -18,10 +18,10 @@ var headConfigs = func() (configs [blockTile/2 + 1]tileConfig) {
 }()
 
 //go:noescape
-func headScoresTiles(h *headScores, config *tileConfig)
+func headScoresTiles(h *headScores, units *[2]headUnits, config *tileConfig)
 
 //go:noescape
-func headValuesTiles(h *headSums, blocks *headValues, count int, config *tileConfig)
+func headValuesTiles(h *headSums, units *[2]headUnits, blocks *headValues, count int, config *tileConfig)
 
 //go:noescape
 func settleAVX512(h *headSums)
@@ -34,7 +34,7 @@ func headScoresAMX(h *headScores) {
 	keys := h.steps * 2 * blockGroups * groupK * blockPositions // of a block
 	_, _, _ = h.tile[h.steps*h.step-1], h.keys[(blocks-1)*(keys+h.gap)+keys-1], h.exps[(blocks-1)*(blockPositions+otherExps)+blockPositions-1]
 	_, _ = h.exp2[h.n-1], h.dst[blocks*h.n*blockPositions-1]
-	headScoresTiles(h, &headConfigs[h.n])
+	headScoresTiles(h, &h.units, &headConfigs[h.n])
 }
 
 func headValuesAMX(h *headSums, blocks []headValues) {
@@ -43,7 +43,7 @@ func headValuesAMX(h *headSums, blocks []headValues) {
 		b := &blocks[i]
 		_, _, _, _ = b.limbs[2*h.n*blockPositions-1], b.values[len(h.near)*2*blockPositions*panelRows-1], b.near[:b.nears], b.far[:b.fars]
 	}
-	headValuesTiles(h, &blocks[0], len(blocks), &headConfigs[h.n])
+	headValuesTiles(h, &h.units, &blocks[0], len(blocks), &headConfigs[h.n])
 }
 
 func settleAMX(h *headSums) {

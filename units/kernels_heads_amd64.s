@@ -21,16 +21,20 @@
 	ADDQ $1024, DX           \
 	ADDQ $1024, BX
 
+// UNITS is the size of headUnits.
+#define UNITS 3072
+
 // OTHERUNITS makes of the one the other of two unit sums in a register, given the first in base.
 #define OTHERUNITS(reg, base) \
 	SUBQ base, reg           \
 	NEGQ reg                 \
-	LEAQ const_headUnitBytes(base)(reg*1), reg
+	LEAQ UNITS(base)(reg*1), reg
 
-// func headScoresTiles(h *headScores, config *tileConfig)
-TEXT ·headScoresTiles(SB), NOSPLIT, $0-16
+// func headScoresTiles(h *headScores, units *[2]headUnits, config *tileConfig)
+TEXT ·headScoresTiles(SB), NOSPLIT, $0-24
 	MOVQ h+0(FP), R14
-	MOVQ config+8(FP), R9
+	MOVQ units+8(FP), DI
+	MOVQ config+16(FP), R9
 	MOVL $64, AX
 	MOVL $128, CX
 	LDTILECFG_R9
@@ -40,7 +44,6 @@ TEXT ·headScoresTiles(SB), NOSPLIT, $0-16
 	MOVQ headScores_keys(R14), DX
 	MOVQ headScores_dst(R14), R9
 	MOVQ headScores_exps(R14), R10
-	LEAQ headScores_units(R14), DI
 	XORL R8, R8
 	MOVL $0x43800000, BX // 256
 	VPBROADCASTD BX, Z16
@@ -76,7 +79,7 @@ scorestore:
 	ADDQ headScores_gap(R14), DX // the values of the block
 
 scorevectors:
-	LEAQ headScores_units(R14), R12
+	MOVQ units+8(FP), R12
 	OTHERUNITS(DI, R12)
 	TESTQ R8, R8
 	JZ   scorenext
@@ -140,15 +143,14 @@ scorestep:
 	VPADDD (o)(R10)(R15*1), Z0, Z0   \
 	VMOVDQU32 Z0, (o)(R10)(R15*1)
 
-// func headValuesTiles(h *headSums, blocks *headValues, count int, config *tileConfig)
-TEXT ·headValuesTiles(SB), NOSPLIT, $0-32
-	MOVQ blocks+8(FP), R14
-	MOVQ config+24(FP), R9
+// func headValuesTiles(h *headSums, units *[2]headUnits, blocks *headValues, count int, config *tileConfig)
+TEXT ·headValuesTiles(SB), NOSPLIT, $0-40
+	MOVQ units+8(FP), DI
+	MOVQ blocks+16(FP), R14
+	MOVQ config+32(FP), R9
 	MOVL $64, AX
 	MOVL $128, CX
 	LDTILECFG_R9
-	MOVQ h+0(FP), DI
-	LEAQ headSums_units(DI), DI
 
 valueblock:
 	MOVQ headValues_limbs(R14), SI
@@ -175,7 +177,7 @@ valuepanel:
 	MOVQ BX, DX
 
 valuevectors:
-	LEAQ headSums_units(R12), BX
+	MOVQ units+8(FP), BX
 	OTHERUNITS(DI, BX)
 	TESTQ R8, R8
 	JZ   valuenext
@@ -231,7 +233,7 @@ valuefarquery:
 	JNZ  valuefarquery
 
 valuedone:
-	ADDQ $const_headUnitBytes, R10
+	ADDQ $UNITS, R10
 	ADDQ $128, R11
 
 valuenext:
@@ -239,7 +241,7 @@ valuenext:
 	CMPQ R8, headSums_near+8(R12)
 	JLE  valuepanel
 	ADDQ $headValues__size, R14
-	DECQ count+16(FP)
+	DECQ count+24(FP)
 	JNZ  valueblock
 	TILERELEASE
 	VZEROUPPER
@@ -279,7 +281,7 @@ settlepanel:
 	SETTLE(0, 0, Z0, Z1)
 	SETTLE(32, 64, Z2, Z3)
 	ADDQ $128, AX
-	ADDQ $const_headUnitBytes, BX
+	ADDQ $UNITS, BX
 	DECQ DX
 	JNZ  settlepanel
 
