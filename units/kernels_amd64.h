@@ -113,3 +113,14 @@
 	VPADDD tx, x, x             \
 	VPSHUFD $0xb1, x, tx        \
 	VPADDD tx, x, x
+
+// HIGHEST leaves the largest lane of z in x; y, ty, x, tx are the shorter registers of z and of a temporary.
+#define HIGHEST(z, y, x, ty, tx) \
+	VEXTRACTF64X4 $1, z, ty       \
+	VMAXPS ty, y, y               \
+	VEXTRACTF128 $1, y, tx        \
+	VMAXPS tx, x, x               \
+	VPSHUFD $0x4e, x, tx          \
+	VMAXPS tx, x, x               \
+	VPSHUFD $0xb1, x, tx          \
+	VMAXPS tx, x, x
