@@ -25,6 +25,9 @@ layout(push_constant) uniform Push {
     uint first;
     uint count;
     uint padded;
+#ifdef PARTS
+    uint parts;    // of the inputs
+#endif
 #ifdef EXPERTS
     uint topK;
     uint experts;

@@ -15,14 +15,23 @@
 
 SUMS noSums() { return SUMS(0); }
 
-// multiplied is sums plus the product of rows of a, which begin at vector a and are pitch vectors apart, and the same of b.
-SUMS multiplied(SUMS sums, uint a, uint pitchA, uint b, uint pitchB) {
-    icoopmatNV<8, gl_ScopeSubgroup, 16, 32> x;
-    icoopmatNV<8, gl_ScopeSubgroup, 32, 16> y;
-    coopMatLoadNV(x, MATRICES, a, pitchA, false);
-    coopMatLoadNV(y, MATRICES, b, pitchB, true);
-    return coopMatMulAddNV(x, y, sums);
+#define LEFT icoopmatNV<8, gl_ScopeSubgroup, 16, 32>
+#define RIGHT icoopmatNV<8, gl_ScopeSubgroup, 32, 16>
+
+// left and right are 16 rows, which begin at vector at and are pitch vectors apart, as the factors of a product.
+LEFT left(uint at, uint pitch) {
+    LEFT a;
+    coopMatLoadNV(a, MATRICES, at, pitch, false);
+    return a;
 }
+
+RIGHT right(uint at, uint pitch) {
+    RIGHT b;
+    coopMatLoadNV(b, MATRICES, at, pitch, true);
+    return b;
+}
+
+SUMS plusProduct(SUMS sums, LEFT a, RIGHT b) { return coopMatMulAddNV(a, b, sums); }
 
 SUMS times256(SUMS sums) { return sums * 256; }
 
@@ -43,11 +52,21 @@ SUMS noSums() {
     return s;
 }
 
-SUMS multiplied(SUMS s, uint a, uint pitchA, uint b, uint pitchB) {
+struct ROWS16 {
+    uint at, pitch;
+};
+#define LEFT ROWS16
+#define RIGHT ROWS16
+
+LEFT left(uint at, uint pitch) { return ROWS16(at, pitch); }
+
+RIGHT right(uint at, uint pitch) { return ROWS16(at, pitch); }
+
+SUMS plusProduct(SUMS s, LEFT a, RIGHT b) {
     [[dont_unroll]] for (uint i = 0u; i < 256u / SUBGROUP; i++) {
         uint e = i * SUBGROUP + gl_SubgroupInvocationID;
         for (uint v = 0u; v < 2u; v++) {
-            s.sums[i] = dot16(s.sums[i], MATRICES[a + e / 16u * pitchA + v], MATRICES[b + e % 16u * pitchB + v]);
+            s.sums[i] = dot16(s.sums[i], MATRICES[a.at + e / 16u * a.pitch + v], MATRICES[b.at + e % 16u * b.pitch + v]);
         }
     }
     return s;
@@ -67,3 +86,6 @@ void store(SUMS s, uint at, uint pitch) {
     }
 }
 #endif
+
+// multiplied is sums plus the product of rows of a, which begin at vector a and are pitch vectors apart, and the same of b.
+SUMS multiplied(SUMS sums, uint a, uint pitchA, uint b, uint pitchB) { return plusProduct(sums, left(a, pitchA), right(b, pitchB)); }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,7 +150,12 @@ func gateChecks(s GateShapes) []func(*gate) error {
 	var checks []func(*gate) error
 	add := func(check func(*gate) error) { checks = append(checks, check) }
 	seen := map[LinearShape]bool{}
+	linears := slices.Clone(s.Linears)
 	for _, l := range s.Linears {
+		// So few inputs no device shares out, as it may those of all the others.
+		linears = append(linears, LinearShape{130, 64, l.Mode})
+	}
+	for _, l := range linears {
 		if !seen[l] {
 			seen[l] = true
 			add(func(g *gate) error { return g.linear(l) })

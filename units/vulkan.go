@@ -28,7 +28,7 @@ const (
 // VulkanTiers lists the tiers that a device has, best first.
 func VulkanTiers(info *vk.DeviceInfo) []VulkanTier {
 	var tiers []VulkanTier
-	if _, ok := matrixOf(info); ok && info.DotProduct {
+	if hasMatrices(info) && info.DotProduct {
 		tiers = append(tiers, VulkanCoopMat)
 	}
 	if info.DotProduct {
@@ -62,9 +62,10 @@ type vulkanDevice struct {
 	plain bool
 	// fewRows is the largest batch for which a linear operation reads the weights once with its sums in registers.
 	fewRows  int
-	matrix   vk.MatrixShape // cooperative matrices; zero but for the tier coopmat
-	steps    []int          // sizes of batch, beyond those of every gate, from which on linear operations go other ways
-	kern     *kernels       // quantises weights
+	matrix   bool     // cooperative matrices: the tier coopmat
+	tiled    bool     // matrices by dot products: for tests, on devices without
+	steps    []int    // sizes of batch, beyond those of every gate, from which on linear operations go other ways
+	kern     *kernels // quantises weights
 	pool     *pool
 	tables   *vk.Buffer // luts, in the order of numerics.glsl
 	products *vk.Buffer // luts.MulBin; nil but for the tier LUT
@@ -135,8 +136,7 @@ func (d *vulkanDevice) start() error {
 		return err
 	}
 	if d.tier == VulkanCoopMat {
-		d.matrix, _ = matrixOf(d.info)
-		d.steps = []int{33, 65, 257}
+		d.useMatrices()
 	}
 	if d.tier == VulkanLUT {
 		d.products, err = d.upload(luts.MulBin)

@@ -64,3 +64,17 @@ func TestVulkanShapes(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestVulkanMatrices tries linear operations on matrices, by dot products, with the inputs shared out and not.
+func TestVulkanMatrices(t *testing.T) {
+	old := matrixPlans
+	defer func() { matrixPlans = old }()
+	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 6, buffers: 1, groups: 7}}
+	d := vulkanTest(t, VulkanOptions{})
+	d.tiled = true
+	d.useMatrices()
+	d.steps = []int{41} // several tiles of rows
+	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -68,7 +68,7 @@ func (r *recording) newAttention(i int) *attention {
 	switch {
 	case r.rows >= tiledRows && attendTiled:
 		a.matrices, tile = "_tiled", matrixTile
-	case r.rows >= tiledRows && r.dev.matrix == vk.MatrixShape{M: 16, N: 16, K: 32}:
+	case r.rows >= tiledRows && r.dev.matrix:
 		a.matrices, tile = "_matrix", matrixTile
 	case r.dev.tier == VulkanLUT:
 		tile = tableTile

@@ -68,56 +68,44 @@ func (d *vulkanDevice) tileShape() (outputs, rows int) {
 	return 4, 2
 }
 
-// matrixOf picks the shape of cooperative matrices that linear_matrix.comp uses, the widest of 16 rows and 32 inputs.
-func matrixOf(info *vk.DeviceInfo) (best vk.MatrixShape, ok bool) {
-	if info.MaxShared < matrixShared {
-		return best, false
-	}
-	for _, m := range info.Matrices {
-		if m.M == 16 && m.K == 32 && (m.N == 8 || m.N == 16) && m.N > best.N {
-			best, ok = m, true
-		}
-	}
-	return best, ok
-}
-
-const (
-	matrixWarps  = 2        // subgroups of linear_matrix.comp each way
-	matrixShared = 48 << 10 // bytes of shared memory that it uses at most
-	// matrixBatch is the smallest batch for which matrices pay: they are 16 rows high, two limbs each.
-	matrixBatch = 9
-)
-
-// matrixShape is how many matrices a subgroup of linear_matrix.comp has each way, and the vectors of 16 inputs of a step: many
-// matrices for a large batch, to use each value read often; few outputs and long steps for a small one, so that there are
-// workgroups enough, each with loads enough on their way, to read the weights. It does not depend on the number of outputs:
-// see linearShape.
-func (d *vulkanDevice) matrixShape(rows int) (tilesM, tilesN, step int) {
-	wide := 16 / d.matrix.N
-	switch {
-	case rows <= 32:
-		return 1, wide, 8
-	case rows <= 64:
-		return 2, wide, 8
-	case rows <= 256:
-		return 2, 2 * wide, 4
-	}
-	return 2, 4 * wide, 4
-}
-
 func (d *vulkanDevice) batchSteps() []int { return d.steps }
 
-// linears records OpLinear. Neighbours that read the same rows have no barrier between them, so they run side by side.
+// linears records OpLinear: neighbours that read the same rows run side by side.
 func (r *recording) linears(i int) int {
 	if n := r.linearsOfRow(i); n > 0 {
 		return n
 	}
-	op := &r.prog.Ops[i]
-	l := op.Linear.(*vulkanLinear)
-	for p := range l.parts {
-		r.linearPart(op, &l.parts[p])
+	n := 1
+	for r.sideBySide(i, n) {
+		n++
 	}
-	return 1
+	ops := r.prog.Ops[i : i+n]
+	if r.dev.matrix && r.rows >= matrixBatch {
+		r.linearMatrices(ops)
+		return n
+	}
+	for j := range ops {
+		l := ops[j].Linear.(*vulkanLinear)
+		for p := range l.parts {
+			r.linearPart(&ops[j], &l.parts[p])
+		}
+	}
+	return n
+}
+
+// sideBySide says that operation i+n is a linear one too, of the rows of the n operations from i on, none of which it
+// overwrites nor is overwritten by.
+func (r *recording) sideBySide(i, n int) bool {
+	next := r.opAt(i+n, OpLinear)
+	if next == nil || next.A != r.prog.Ops[i].A {
+		return false
+	}
+	for j := range n {
+		if r.prog.Ops[i+j].Dst == next.Dst {
+			return false
+		}
+	}
+	return true
 }
 
 // linearPart records the shader for the size of the batch.
@@ -144,12 +132,6 @@ func (r *recording) linearPart(op *Op, part *linearPart) {
 	perN, perM := d.tileShape()
 	sh := shader{"linear_tile_" + d.units(), 0, constants(0, perN, perM)}
 	tileN, tileM := tileSide*perN, tileSide*perM
-	if d.matrix.M > 0 && r.rows >= matrixBatch {
-		m, n, step := d.matrixShape(r.rows)
-		threads := matrixWarps * matrixWarps * d.info.Subgroup
-		sh = shader{"linear_matrix", d.info.Subgroup, constants(threads, d.matrix.M, d.matrix.N, d.matrix.K, matrixWarps, matrixWarps, m, n, threads, step)}
-		tileN, tileM = d.matrix.N*n*matrixWarps, d.matrix.M*m*matrixWarps
-	}
 	most := tileM * d.info.MaxGroups[1]
 	for row := 0; row < r.rows; row += most {
 		r.linear(op, part, row, sh, ceilDiv(part.count, tileN), ceilDiv(min(most, r.rows-row), tileM))
