@@ -1,5 +1,7 @@
 package units
 
+import "slices"
+
 // Linear operations for a batch of one row: shaders/linear_row.comp takes the norm and the quantising before them, and the
 // gated activation or the addition after them, into their dispatch.
 
@@ -90,7 +92,8 @@ func (c *rowChain) beside(r *recording, i int) int {
 	for ; n < maxMatrices && c.takes(r, i+n) && !c.gated(r, i+n) && !c.adds(r, i+n+1); n++ {
 		op := &r.prog.Ops[i+n]
 		l := op.Linear.(*vulkanLinear)
-		if len(a.parts) > 1 || len(l.parts) > 1 || l.mode != a.mode || (op.Bias == nil) != (first.Bias == nil) || op.Dst == r.prog.Ops[i+n-1].Dst {
+		overwrites := slices.ContainsFunc(r.prog.Ops[i:i+n], func(before Op) bool { return before.Dst == op.Dst })
+		if overwrites || len(a.parts) > 1 || len(l.parts) > 1 || l.mode != a.mode || (op.Bias == nil) != (first.Bias == nil) {
 			break
 		}
 	}

@@ -159,3 +159,45 @@ func TestVulkanMergedNorms(t *testing.T) {
 		}
 	}
 }
+
+// TestVulkanBesides has matrices of one quantised row that a dispatch takes side by side, and some that it must not.
+func TestVulkanBesides(t *testing.T) {
+	const width = 84
+	type matrix struct {
+		dst  Buf
+		mode WeightMode
+		bias bool
+	}
+	d := vulkanTest(t, VulkanOptions{})
+	for name, matrices := range map[string][]matrix{
+		"three":          {{2, Int8, true}, {3, Int8, true}, {4, Int8, true}},
+		"four":           {{2, Int8, false}, {3, Int8, false}, {4, Int8, false}, {5, Int8, false}},
+		"two limbs":      {{2, Int8x2, false}, {3, Int8x2, false}, {4, Int8x2, false}},
+		"other format":   {{2, Int8, false}, {3, Int8x2, false}, {4, Int8, false}},
+		"other biases":   {{2, Int8, true}, {3, Int8, false}, {4, Int8, false}},
+		"over the first": {{2, Int8, false}, {3, Int8, false}, {2, Int8, false}, {4, Int8, false}},
+		"over the row":   {{2, Int8, false}, {0, Int8, false}, {3, Int8, false}, {4, Int8, false}},
+	} {
+		vulkanCheck(t, d, OpLinear, name, width, func(d Device, s *gateSeries) (Program, error) {
+			p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {Limbs, width}, {F32, width}, {F32, width}, {F32, width}, {F32, width}, {F32, width}},
+				Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}}}
+			sum := []Op{{Kind: OpScale, Dst: 6, A: 0, B: None, Scale: 0.3}}
+			for _, m := range matrices {
+				l, err := s.linear(d, width, width, m.mode)
+				if err != nil {
+					return p, err
+				}
+				op := Op{Kind: OpLinear, Dst: m.dst, A: 1, B: None, Linear: l}
+				if m.bias {
+					if op.Bias, err = d.NewVector("bias", s.values(width, 2)); err != nil {
+						return p, err
+					}
+				}
+				p.Ops = append(p.Ops, op)
+				sum = append(sum, Op{Kind: OpAdd, Dst: 6, A: 6, B: m.dst})
+			}
+			p.Ops = append(p.Ops, sum...)
+			return p, nil
+		})
+	}
+}
