@@ -6,10 +6,14 @@
 #endif
 layout(std430, set = 0, binding = SLOPES) readonly buffer Slopes { float slopes[]; };
 
-// scoreOf is s_j from the sums of limb products H, M and L, the scales 2^e of query and key, for position j seen by
-// a row at pos.
-float scoreOf(ivec3 sums, float queryScale, float keyScale, uint row, uint head, int pos, uint j) {
-    precise float c = (float(sums.x) * 256.0 + float(sums.y)) * 256.0 + float(sums.z);
+// joinedSums is c from the sums of limb products H, M and L.
+float joinedSums(int h, int m, int l) {
+    precise float c = (float(h) * 256.0 + float(m)) * 256.0 + float(l);
+    return c;
+}
+
+// scoreOf is s_j from the joined sums c and the scales 2^e of query and key, for position j seen by a row at pos.
+float scoreOf(float c, float queryScale, float keyScale, uint row, uint head, int pos, uint j) {
     precise float s = ((c * queryScale) * keyScale) * scale;
     s = flushed(s);
     if (CAP) {
@@ -24,4 +28,8 @@ float scoreOf(ivec3 sums, float queryScale, float keyScale, uint row, uint head,
         s = flushed(s);
     }
     return s;
+}
+
+float scoreOf(ivec3 sums, float queryScale, float keyScale, uint row, uint head, int pos, uint j) {
+    return scoreOf(joinedSums(sums.x, sums.y, sums.z), queryScale, keyScale, row, head, pos, j);
 }

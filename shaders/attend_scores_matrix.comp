@@ -3,17 +3,19 @@
 //variant attend_scores_tiled DP4A
 #extension GL_GOOGLE_include_directive : require
 
-// attend_scores.comp by matrix products (matrix.glsl), for many queries: four subgroups take 16 positions of the block
-// each, for all queries of the tile. Queries and keys go through shared memory a few channels at a time, and the sums
-// leave it the same way.
+// attend_scores.comp by matrix products (matrix.glsl), for many queries. Workgroup (part of the context, tile of heads, tile of
+// rows): each of four subgroups takes 16 queries of the tile for all positions. Keys go through shared memory block by
+// block, all channels at once if they fit; then the queries stay in matrices.
 
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_arithmetic : require
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const bool CAP = false;
 layout(constant_id = 5) const bool ALIBI = false;
-layout(constant_id = 6) const uint SUBGROUP = 32u; // a quarter of the workgroup
+layout(constant_id = 6) const uint SUBGROUP = 32u; // a quarter of the workgroup, at most 64
+layout(constant_id = 7) const uint PART = 1u;      // attend_parts.glsl
+layout(constant_id = 8) const uint SLICE = 2u;     // vectors of a limb in shared memory at a time, an even number
 const uint THREADS = 4u * SUBGROUP;
 
 #define TABLES 8
@@ -22,105 +24,227 @@ const uint THREADS = 4u * SUBGROUP;
 #define PRODUCTS 11
 #include "dot.glsl"
 #include "attend.glsl"
+#include "attend_parts.glsl"
 #include "status.glsl"
 
 layout(std430, set = 0, binding = 1) readonly buffer Queries { uvec4 queries[]; }; // heads.comp
 layout(std430, set = 0, binding = 2) readonly buffer Cache { uvec4 cache[]; };
+layout(std430, set = 0, binding = 3) writeonly buffer Scores { vec4 scores[]; };  // [rows][heads][stride] from the first block
+layout(std430, set = 0, binding = 4) writeonly buffer Maxima { uint maxima[]; }; // [rows][heads][maxParts] ordered
 
 #include "attend_score.glsl"
-#include "attend_record.glsl"
 
-const uint TILES = (TILE + 15u) / 16u;        // of 16 queries
-const uint STEP = HDV > 8u ? 8u : (HDV + 1u) / 2u * 2u; // vectors of a limb staged at a time, an even number
-const uint PITCH = 2u * STEP + 1u;            // two limbs; odd, to keep neighbours in other banks
-const uint KEYS = TILES * 16u * PITCH;        // where the keys begin
-const uint STAGED = KEYS + BLOCK * PITCH;
-const uint SUM_PITCH = BLOCK / 4u;            // vectors of a row of sums
-const uint SUM_PLANE = TILES * 16u * SUM_PITCH;
+const uint QUERIES = 64u;
+const uint SLICES = (HDV + SLICE - 1u) / SLICE;
+const uint STEPS = SLICE / 2u;              // matrices along the channels
+const uint PITCH = 2u * SLICE + 1u;         // both limbs; odd, to keep neighbours in other banks
+#ifdef COOPERATIVE
+const uint KEYS = SLICES == 1u ? 0u : QUERIES * PITCH; // where the keys begin: the queries are in matrices by then, if they stay
+#else
+const uint KEYS = QUERIES * PITCH;
+#endif
+const uint SUMS_AT = KEYS + BLOCK * PITCH;  // and joined sums: [subgroups][2][16 queries][4 vectors]
+const uint AT_ONCE = SLICES == 1u ? 1u : 4u; // matrices of 16 positions with sums in the making
+const uint MINE = 64u / SUBGROUP;           // vectors of four joined sums for each invocation
 
-shared uvec4 stage[STAGED > 3u * SUM_PLANE ? STAGED : 3u * SUM_PLANE];
+shared uvec4 stage[SUMS_AT + 4u * 2u * 64u];
+shared vec4 keyScale[BLOCK / 4u];
+shared uint highest[QUERIES];
 #define MATRICES stage
 #include "matrix.glsl"
 
-// fill stages vectors [c, c + STEP) of each limb of queries and keys, zeros beyond HDV.
-void fill(Tile t, uint from, uint to, uint base, uint c) {
-    for (uint i = gl_LocalInvocationID.x; i < TILES * 16u * 2u * STEP; i += THREADS) {
-        uint q = i / (2u * STEP);
-        uint limb = i / STEP % 2u;
-        uint v = c + i % STEP;
-        uvec4 x = uvec4(0u);
-        if (q < TILE && inRun(t, q, from, to) && v < HDV) {
-            x = queries[((t.row + q / TILE_HEADS) * heads + t.head + q % TILE_HEADS) * (2u * HDV + 1u) + limb * HDV + v];
-        }
-        stage[q * PITCH + limb * STEP + i % STEP] = x;
+// A query, of whose scores an invocation keeps a part.
+struct Query {
+    uint row, head;
+    int pos;
+    uint lo;    // lowest(pos)
+    uint begin; // firstBlock(pos); beyond all blocks for a query that is not of the run
+    uint at;    // where position 0 would lie in scores, in vectors
+    float scale;
+    uint best;  // the largest of the scores, ordered
+};
+
+uint queryAt(Tile t, uint q) { return ((t.row + q / TILE_HEADS) * heads + t.head + q % TILE_HEADS) * (2u * HDV + 1u); }
+
+// fillQueries stages the vectors of each limb from c on, zeros beyond HDV.
+void fillQueries(Tile t, uint from, uint to, uint c) {
+    for (uint i = gl_LocalInvocationID.x; i < QUERIES * 2u * SLICE; i += THREADS) {
+        uint q = i / (2u * SLICE);
+        uint limb = i / SLICE % 2u;
+        uint v = c + i % SLICE;
+        bool seen = q < TILE && inRun(t, q, from, to) && v < HDV;
+        stage[q * PITCH + i % (2u * SLICE)] = seen ? queries[queryAt(t, q) + limb * HDV + v] : uvec4(0u);
     }
-    for (uint i = gl_LocalInvocationID.x; i < BLOCK * 2u * STEP; i += THREADS) {
-        uint p = i % BLOCK;
+}
+
+const uint KEY_LOADS = BLOCK * 2u * SLICE / THREADS;
+const uint EXPONENT_LOADS = (BLOCK + THREADS - 1u) / THREADS;
+uvec4 loadedKeys[KEY_LOADS];
+int loadedExponents[EXPONENT_LOADS];
+
+// fetchKeys loads the same vectors of the keys of the block of the cache at base, and their exponents; fillKeys stages them.
+void fetchKeys(uint base, uint c) {
+    [[unroll]] for (uint n = 0u; n < KEY_LOADS; n++) {
+        uint i = gl_LocalInvocationID.x + n * THREADS;
         uint limb = i / BLOCK % 2u;
-        uint v = i / (2u * BLOCK);
-        uvec4 x = c + v < HDV ? cache[base + limb * LIMB_VECTORS + (c + v) * BLOCK + p] : uvec4(0u);
-        stage[KEYS + p * PITCH + limb * STEP + v] = x;
+        uint v = c + i / (2u * BLOCK);
+        loadedKeys[n] = v < HDV ? cache[base + limb * LIMB_VECTORS + v * BLOCK + i % BLOCK] : uvec4(0u);
     }
+    [[unroll]] for (uint n = 0u; n < EXPONENT_LOADS; n++) {
+        uint p = (gl_LocalInvocationID.x + n * THREADS) % BLOCK;
+        loadedExponents[n] = int(cache[base + 4u * LIMB_VECTORS + p / 4u][p % 4u]);
+    }
+}
+
+void fillKeys() {
+    [[unroll]] for (uint n = 0u; n < KEY_LOADS; n++) {
+        uint i = gl_LocalInvocationID.x + n * THREADS;
+        uint limb = i / BLOCK % 2u;
+        stage[KEYS + i % BLOCK * PITCH + limb * SLICE + i / (2u * BLOCK)] = loadedKeys[n];
+    }
+    [[unroll]] for (uint n = 0u; n < EXPONENT_LOADS; n++) {
+        uint p = gl_LocalInvocationID.x + n * THREADS;
+        if (p < BLOCK) {
+            keyScale[p / 4u][p % 4u] = pow2(loadedExponents[n]);
+        }
+    }
+}
+
+LEFT limbs[2u * STEPS]; // of the queries of the subgroup: [steps][limbs]
+
+void loadQueries() {
+    BY_MATRIX for (uint i = 0u; i < 2u * STEPS; i++) {
+        limbs[i] = left(gl_SubgroupID * 16u * PITCH + i % 2u * SLICE + i / 2u * 2u, PITCH);
+    }
+}
+
+// joined has the bits of the float c of each of the sums H, M and L.
+SUMS joined(SUMS high, SUMS middle, SUMS low) {
+    SUMS c;
+#define JOIN(i) SUM(c, i) = floatBitsToInt(joinedSums(SUM(high, i), SUM(middle, i), SUM(low, i)));
+    EACH_SUM(JOIN)
+    return c;
+}
+
+// orderedScore is ordered(s) of a score, which is never -0.
+uint orderedScore(float s) {
+    int bits = floatBitsToInt(s);
+    return uint(bits ^ (bits >> 31 | int(0x80000000u)));
+}
+
+// keep stores the scores of a query for positions [j, j + 4) of a block that it sees, from the joined sums.
+void keep(inout Query q, uint j, vec4 c, vec4 keyScales) {
+    vec4 s;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        bool visible = j + i >= q.lo && j + i <= uint(q.pos);
+        s[i] = 0.0;
+        if (visible || !CAP) { // a cap fails for what is not finite
+            s[i] = scoreOf(c[i], q.scale, keyScales[i], q.row, q.head, q.pos, j + i);
+        }
+        q.best = max(q.best, visible ? orderedScore(s[i]) : 0u);
+    }
+    scores[q.at + j / 4u] = s;
 }
 
 void run(Tile t, uint from, uint to) {
-    uint block = firstBlock(positionOf(from)) + gl_WorkGroupID.x;
-    if (block * BLOCK > uint(positionOf(to - 1u))) {
+    uint firstSeen = firstBlock(positionOf(from));
+    uint part = firstSeen / PART + gl_WorkGroupID.x;
+    uint b = max(part * PART, firstSeen);
+    uint last = min((part + 1u) * PART, uint(positionOf(to - 1u)) / BLOCK + 1u);
+    if (b >= last) {
         return;
     }
-    uint base = cacheBlock(slotOf(from), t.kvHead, block);
-    SUMS high[TILES], middle[TILES], low[TILES];
-    BY_MATRIX for (uint m = 0u; m < TILES; m++) {
-        high[m] = noSums();
-        middle[m] = noSums();
-        low[m] = noSums();
+    Query mine[MINE];
+    BY_MATRIX for (uint i = 0u; i < MINE; i++) {
+        uint q = gl_SubgroupID * 16u + (i * SUBGROUP + gl_SubgroupInvocationID) / 4u;
+        mine[i].begin = last;
+        mine[i].best = 0u;
+        if (q < TILE && inRun(t, q, from, to)) {
+            mine[i].row = t.row + q / TILE_HEADS;
+            mine[i].head = t.head + q % TILE_HEADS;
+            mine[i].pos = positionOf(mine[i].row);
+            mine[i].lo = lowest(mine[i].pos);
+            mine[i].begin = firstBlock(mine[i].pos);
+            mine[i].at = rowHead(mine[i].row, mine[i].head) * (stride / 4u) - mine[i].begin * (BLOCK / 4u);
+            mine[i].scale = pow2(int(queries[queryAt(t, q) + 2u * HDV].x));
+        }
     }
-    for (uint c = 0u; c < HDV; c += STEP) {
+    barrier();
+    for (uint q = gl_LocalInvocationID.x; q < QUERIES; q += THREADS) {
+        highest[q] = 0u;
+    }
+    if (SLICES == 1u) {
+        fetchKeys(cacheBlock(slotOf(from), t.kvHead, b), 0u);
+        fillQueries(t, from, to, 0u);
         barrier();
-        fill(t, from, to, base, c);
-        barrier();
-        uint key = KEYS + gl_SubgroupID * 16u * PITCH;
-        for (uint k = 0u; k < STEP; k += 2u) {
-            BY_MATRIX for (uint m = 0u; m < TILES; m++) {
-                uint q = m * 16u * PITCH + k;
-                high[m] = multiplied(high[m], q, PITCH, key + k, PITCH);
-                middle[m] = multiplied(middle[m], q, PITCH, key + STEP + k, PITCH);
-                middle[m] = multiplied(middle[m], q + STEP, PITCH, key + k, PITCH);
-                low[m] = multiplied(low[m], q + STEP, PITCH, key + STEP + k, PITCH);
+        loadQueries();
+    }
+    uint sumsAt = SUMS_AT + gl_SubgroupID * 2u * 64u;
+    for (; b < last; b++) {
+        uint base = cacheBlock(slotOf(from), t.kvHead, b);
+        [[dont_unroll]] for (uint n0 = 0u; n0 < 4u; n0 += AT_ONCE) {
+            SUMS high[AT_ONCE], middle[AT_ONCE], low[AT_ONCE];
+            BY_MATRIX for (uint n = 0u; n < AT_ONCE; n++) {
+                high[n] = noSums();
+                middle[n] = noSums();
+                low[n] = noSums();
+            }
+            [[dont_unroll]] for (uint s = 0u; s < SLICES; s++) {
+                if (n0 == 0u) {
+                    barrier();
+                    if (SLICES > 1u) {
+                        fetchKeys(base, s * SLICE);
+                        fillQueries(t, from, to, s * SLICE);
+                    }
+                    fillKeys();
+                    barrier();
+                    if (SLICES > 1u) {
+                        loadQueries();
+                    }
+                    if (SLICES == 1u && b + 1u < last) {
+                        fetchKeys(base + BLOCK_VECTORS, 0u); // on their way while this block is computed
+                    }
+                }
+                BY_MATRIX for (uint n = 0u; n < AT_ONCE; n++) {
+                    uint key = KEYS + (n0 + n) * 16u * PITCH;
+                    BY_MATRIX for (uint k = 0u; k < STEPS; k++) {
+                        RIGHT kh = right(key + 2u * k, PITCH);
+                        RIGHT kl = right(key + SLICE + 2u * k, PITCH);
+                        high[n] = plusProduct(high[n], limbs[2u * k], kh);
+                        middle[n] = plusProduct(middle[n], limbs[2u * k], kl);
+                        middle[n] = plusProduct(middle[n], limbs[2u * k + 1u], kh);
+                        low[n] = plusProduct(low[n], limbs[2u * k + 1u], kl);
+                    }
+                }
+            }
+            BY_MATRIX for (uint n = 0u; n < AT_ONCE; n++) {
+                uint at = sumsAt + (n0 + n) % 2u * 64u; // two places in turn: one barrier between uses is enough
+                store(joined(high[n], middle[n], low[n]), at, 4u);
+                subgroupBarrier();
+                BY_MATRIX for (uint i = 0u; i < MINE; i++) {
+                    uint v = i * SUBGROUP + gl_SubgroupInvocationID;
+                    uint j = b * BLOCK + (n0 + n) * 16u + v % 4u * 4u;
+                    if (b >= mine[i].begin && b * BLOCK <= uint(mine[i].pos)) {
+                        keep(mine[i], j, uintBitsToFloat(stage[at + v]), keyScale[(n0 + n) * 4u + v % 4u]);
+                    }
+                }
             }
         }
     }
-    barrier();
-    BY_MATRIX for (uint m = 0u; m < TILES; m++) {
-        uint at = m * 16u * SUM_PITCH + gl_SubgroupID * 4u;
-        store(high[m], at, SUM_PITCH);
-        store(middle[m], SUM_PLANE + at, SUM_PITCH);
-        store(low[m], 2u * SUM_PLANE + at, SUM_PITCH);
+    BY_MATRIX for (uint i = 0u; i < MINE; i++) {
+        atomicMax(highest[gl_SubgroupID * 16u + (i * SUBGROUP + gl_SubgroupInvocationID) / 4u], mine[i].best);
     }
+    barrier();
     for (uint q = gl_LocalInvocationID.x; q < TILE; q += THREADS) {
-        if (inRun(t, q, from, to)) {
-            queryExp[q] = int(queries[((t.row + q / TILE_HEADS) * heads + t.head + q % TILE_HEADS) * (2u * HDV + 1u) + 2u * HDV].x);
-            highest[q] = 0u;
+        uint row = t.row + q / TILE_HEADS;
+        if (inRun(t, q, from, to) && part >= firstPart(positionOf(row)) && part * PART * BLOCK <= uint(positionOf(row))) {
+            maxima[rowHead(row, t.head + q % TILE_HEADS) * maxParts() + part - firstPart(positionOf(row))] = highest[q];
         }
     }
-    barrier();
-    // A subgroup is within a row of sums: the size of either divides the other's.
-    for (uint i = gl_LocalInvocationID.x; i < TILE * BLOCK; i += THREADS) {
-        uint q = i / BLOCK;
-        uint p = i % BLOCK;
-        if (inRun(t, q, from, to)) {
-            uint at = q * SUM_PITCH + p / 4u;
-            ivec3 sums = ivec3(stage[at][p % 4u], stage[SUM_PLANE + at][p % 4u], stage[2u * SUM_PLANE + at][p % 4u]);
-            float keyScale = pow2(int(cache[base + 4u * LIMB_VECTORS + p / 4u][p % 4u]));
-            record(t, q, block, p, sums, keyScale);
-        }
-    }
-    barrier();
-    recordMaxima(t, from, to, block, THREADS);
 }
 
 void main() {
-    Tile t = tileOf(gl_WorkGroupID.y, gl_WorkGroupID.z);
+    Tile t = tileOf(gl_WorkGroupID.y, gl_NumWorkGroups.z - 1u - gl_WorkGroupID.z); // those that see most first
     uint to;
     for (uint from = t.row; from < min(end, t.row + TILE_ROWS); from = to) {
         to = runEnd(t, from);

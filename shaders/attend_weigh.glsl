@@ -1,9 +1,11 @@
 // Scores to weights, NUMERICS.md section 8, for attend.glsl. Includers have WEIGH_THREADS invocations, and numerics.glsl,
-// int64.glsl, fixed.glsl and dot.glsl.
+// int64.glsl and fixed.glsl.
 
-// Of the four positions of each invocation.
-shared uint weightTops[WEIGH_THREADS];
-shared uvec2 weightSizes[WEIGH_THREADS]; // largest and sum of |q| >> 1
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_basic : require
+
+shared uint weighed[WEIGH_THREADS]; // where a subgroup is less than a group
 
 // Weights of four positions, as limbs, packed; count is the number of limbs of their block, 0 if all its weights are zero.
 struct Weights {
@@ -14,50 +16,90 @@ struct Weights {
     uvec2 sum;    // part of D
 };
 
+// groupMax and groupAdd are over width invocations, a power of two, and all invocations call them together.
+uint groupMax(uint v, uint width) {
+    uint r = 0u;
+    if (gl_SubgroupSize >= width) {
+        for (uint i = 0u; i < gl_SubgroupSize / width; i++) {
+            bool mine = gl_SubgroupInvocationID / width == i;
+            uint top = subgroupMax(mine ? v : 0u);
+            r = mine ? top : r;
+        }
+        return r;
+    }
+    uint tid = gl_LocalInvocationID.x;
+    weighed[tid] = v;
+    barrier();
+    for (uint i = 0u; i < width; i++) {
+        r = max(r, weighed[tid / width * width + i]);
+    }
+    barrier();
+    return r;
+}
+
+uint groupAdd(uint v, uint width) {
+    uint r = 0u;
+    if (gl_SubgroupSize >= width) {
+        for (uint i = 0u; i < gl_SubgroupSize / width; i++) {
+            bool mine = gl_SubgroupInvocationID / width == i;
+            uint sum = subgroupAdd(mine ? v : 0u);
+            r = mine ? sum : r;
+        }
+        return r;
+    }
+    uint tid = gl_LocalInvocationID.x;
+    weighed[tid] = v;
+    barrier();
+    for (uint i = 0u; i < width; i++) {
+        r += weighed[tid / width * width + i];
+    }
+    barrier();
+    return r;
+}
+
+// bytes packs bits [0, 8) and [16, 24) of a and b in turn.
+uint bytes(uint a, uint b) { return (a & 0x00ff00ffu) | (b & 0x00ff00ffu) << 8; }
+
+// significand is RNE(x * factor), which is below 2^23, for x >= 0: what the fraction of a float of 2^23 and more is.
+uint significand(float x, float factor) {
+    precise float y = x * factor + 8388608.0;
+    return floatBitsToUint(y) & 0x7fffffu;
+}
+
 // weigh takes four positions from j on, a multiple of 4, with scores s and value exponents e; [lo, hi) are visible and m is
 // the largest score of all. All invocations call it together, sixteen in a row for a block; a block with nothing
 // visible has count 0.
 Weights weigh(vec4 s, ivec4 valueExp, uint j, uint lo, uint hi, float m) {
-    uint tid = gl_LocalInvocationID.x;
-    uint first16 = tid & ~15u;
-    Weights r;
-    r.sum = uvec2(0u);
-    vec4 w = vec4(0.0);
+    uvec4 w = uvec4(0u);  // bits of the weights, which are not negative
+    precise vec2 sum = vec2(0.0); // of RNE(p * 2^36), in units of 2^20 and 1
     uint top = 0u;
-    for (uint i = 0u; i < 4u; i++) {
-        if (j + i >= lo && j + i < hi) {
+    if (j + 3u >= lo && j < hi) {
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
             precise float below = s[i] - m;
             float p = expOf(below);
-            if (p >= 9.094947017729282e-13) { // 2^-40
-                r.sum = add64(r.sum, fixed36(p));
-                precise float v = p * pow2(valueExp[i]);
-                w[i] = v;
-                top = max(top, floatBitsToUint(v));
+            if (j + i >= lo && j + i < hi && p >= 9.094947017729282e-13) { // 2^-40
+                sum += fixed36Parts(p);
+                w[i] = floatBitsToUint(p) + (uint(valueExp[i]) << 23); // times a power of two
+                top = max(top, w[i]);
             }
         }
     }
-    weightTops[tid] = top;
-    barrier();
-    for (uint i = 0u; i < 16u; i++) {
-        top = max(top, weightTops[first16 + i]);
-    }
+    top = groupMax(top, 16u);
     int e = rowExponent(top);
 
-    ivec4 q = ivec4(0);
-    uint largest = 0u, total = 0u;
-    for (uint i = 0u; i < 4u; i++) {
-        q[i] = scaledTo(w[i], pow2(-e));
-        uint a = uint(q[i]) >> 1;
-        largest = max(largest, a);
-        total += a;
+    float factor = pow2(-e);
+    uvec4 q;
+    uint total = 0u;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        q[i] = significand(uintBitsToFloat(w[i]), factor);
+        total += q[i] >> 1;
     }
-    weightSizes[tid] = uvec2(largest, total);
-    barrier();
-    total = 0u;
-    for (uint i = 0u; i < 16u; i++) {
-        largest = max(largest, weightSizes[first16 + i].x);
-        total += weightSizes[first16 + i].y;
-    }
+    total = groupAdd(total, 16u);
+    uint largest = significand(uintBitsToFloat(top), factor) >> 1;
+
+    Weights r;
+    uint upper = uint(sum.x);
+    r.sum = add64(widened(int(sum.y)), uvec2(upper << 20, upper >> 12));
     r.top = e;
     r.exponent = e;
     r.count = 0u;
@@ -67,26 +109,23 @@ Weights weigh(vec4 s, ivec4 valueExp, uint j, uint lo, uint hi, float m) {
     }
     uint block = j / BLOCK;
     uint visible = min((block + 1u) * BLOCK, hi) - max(block * BLOCK, lo);
-    ivec4 a, b, c;
     if (isWide(largest, total, visible)) {
-        for (uint i = 0u; i < 4u; i++) {
-            ivec3 l = limbs3(min(scaledTo(w[i], pow2(8 - e)), MAX_THREE_LIMBS));
-            a[i] = l.x;
-            b[i] = l.y;
-            c[i] = l.z;
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            q[i] = min(significand(uintBitsToFloat(w[i]), pow2(8 - e)), uint(MAX_THREE_LIMBS));
         }
-        r.limbs[2] = packed(c);
+        uvec4 middle = (q + 128u) >> 8;
+        uvec4 high = (q + 32896u) >> 16;
+        r.limbs[0] = bytes(high.x | high.z << 16, high.y | high.w << 16);
+        r.limbs[1] = bytes(bitfieldInsert(middle.x, middle.z, 16, 16), bitfieldInsert(middle.y, middle.w, 16, 16));
+        r.limbs[2] = bytes(bitfieldInsert(q.x, q.z, 16, 16), bitfieldInsert(q.y, q.w, 16, 16));
         r.count = 3u;
         r.exponent = e - 8;
     } else {
-        for (uint i = 0u; i < 4u; i++) {
-            ivec2 l = limbs2(q[i]);
-            a[i] = l.x;
-            b[i] = l.y;
-        }
+        uint even = q.x | q.z << 16;
+        uint odd = q.y | q.w << 16;
+        r.limbs[0] = bytes((even + 0x00800080u) >> 8, (odd + 0x00800080u) >> 8);
+        r.limbs[1] = bytes(even, odd);
         r.count = 2u;
     }
-    r.limbs[0] = packed(a);
-    r.limbs[1] = packed(b);
     return r;
 }

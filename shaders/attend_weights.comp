@@ -1,21 +1,21 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
-// Attention weights (attend.glsl), in place of the scores. Workgroup (chunk, head, row), an invocation for each four
-// positions of the chunk.
+// Attention weights (attend.glsl), in place of the scores. Workgroup (chunk, tile of heads, row): each UNIT invocations have a
+// head, and take four positions each at a time.
 
-#define WEIGH_THREADS 256 // CHUNK / 4
-layout(local_size_x = WEIGH_THREADS) in;
+layout(local_size_x_id = 0) in;
+layout(constant_id = 4) const uint PART = 1u;      // attend_parts.glsl
+layout(constant_id = 5) const uint THREADS = 256u; // workgroup size, UNIT for each head of the tile
+#define WEIGH_THREADS THREADS
 
 #define TABLES 8
 #define STATUS 9
 #include "numerics.glsl"
-#include "dot.glsl"
 #include "attend.glsl"
+#include "attend_parts.glsl"
 #include "int64.glsl"
 #include "fixed.glsl"
-#include "reduce.glsl"
-#include "reduce64.glsl"
 #include "status.glsl"
 #include "attend_weigh.glsl"
 
@@ -25,9 +25,19 @@ layout(std430, set = 0, binding = 3) buffer Scores { uvec4 scores[]; };
 layout(std430, set = 0, binding = 4) readonly buffer Maxima { uint maxima[]; };
 layout(std430, set = 0, binding = 5) writeonly buffer Partials { uvec4 partials[]; }; // [rows][heads][chunks]: D, then X
 
+const uint UNIT = 32u;
+
+// unitAdd64 sums pairs (int64.glsl) over a unit, modulo 2^64: by quarters of 16 bits, whose sums fit in 32.
+uvec2 unitAdd64(uvec2 v) {
+    uvec2 r = uvec2(groupAdd(v.x & 0xffffu, UNIT), 0u);
+    r = add64(r, left64(uvec2(groupAdd(v.x >> 16, UNIT), 0u), 16u));
+    r = add64(r, uvec2(0u, groupAdd(v.y & 0xffffu, UNIT)));
+    return add64(r, uvec2(0u, groupAdd(v.y >> 16, UNIT) << 16));
+}
+
 void main() {
     uint row = first + gl_WorkGroupID.z;
-    uint head = gl_WorkGroupID.y;
+    uint head = gl_WorkGroupID.y * (THREADS / UNIT) + gl_LocalInvocationID.x / UNIT;
     uint chunk = gl_WorkGroupID.x;
     uint slot = slotOf(row);
     int pos = positionOf(row);
@@ -35,43 +45,52 @@ void main() {
         return;
     }
     uint n = rowHead(row, head);
-    uint tid = gl_LocalInvocationID.x;
+    uint lane = gl_LocalInvocationID.x % UNIT;
+    bool computed = head < heads;
 
     uint ordered = 0u;
-    for (uint i = tid; i < blockCount(pos); i += WEIGH_THREADS) {
-        ordered = max(ordered, maxima[n * (stride / BLOCK) + i]);
-    }
-    float m = unordered(workgroupMax(ordered));
-    if (absBits(m) >= INF_BITS) {
-        if (tid == 0u) {
-            fail(op, row);
+    if (computed) {
+        for (uint i = lane; i < partCount(pos); i += UNIT) {
+            ordered = max(ordered, maxima[n * maxParts() + i]);
         }
-        return;
+    }
+    float m = unordered(groupMax(ordered, UNIT));
+    if (computed && absBits(m) >= INF_BITS) {
+        computed = false;
+        fail(op, row);
     }
 
-    uint vector = (n * stride + chunk * CHUNK) / 4u + tid;
-    uint j = firstBlock(pos) * BLOCK + chunk * CHUNK + 4u * tid;
-    bool seen = j / BLOCK <= uint(pos) / BLOCK; // a block with something visible
-    uint lane = tid % 16u;
-    vec4 s = vec4(0.0);
-    ivec4 e = ivec4(0);
-    if (seen) {
-        s = uintBitsToFloat(scores[vector]);
-        e = cache[cacheBlock(slot, head / (heads / kvHeads), j / BLOCK) + 4u * LIMB_VECTORS + BLOCK / 4u + lane];
-    }
-    Weights w = weigh(s, e, j, lowest(pos), uint(pos) + 1u, m);
-    if (seen) {
-        uint block = vector - lane;
-        for (uint l = 0u; l < 3u; l++) {
-            scores[block + 4u * l + lane / 4u][lane % 4u] = w.limbs[l];
+    uint base = firstBlock(pos) * BLOCK + chunk * CHUNK;
+    uint end = min(base + CHUNK, (uint(pos) / BLOCK + 1u) * BLOCK); // of the blocks with something visible
+    uint vector = (n * stride + chunk * CHUNK) / 4u + lane;
+    uint valueExp = cacheBlock(slot, min(head, heads - 1u) / (heads / kvHeads), 0u) + 4u * LIMB_VECTORS + BLOCK / 4u + lane % 16u;
+    uint x = 0u;
+    uvec2 sum = uvec2(0u);
+    for (uint i = base; i < end; i += 4u * UNIT, vector += UNIT) {
+        uint j = i + 4u * lane;
+        bool seen = computed && j < end;
+        vec4 s = vec4(0.0);
+        ivec4 e = ivec4(0);
+        if (seen) {
+            s = uintBitsToFloat(scores[vector]);
+            e = cache[valueExp + j / BLOCK * BLOCK_VECTORS];
         }
-        if (lane == 0u) {
-            scores[block + 12u] = uvec4(w.count, w.exponent, 0u, 0u);
+        Weights w = weigh(s, e, j, lowest(pos), seen ? uint(pos) + 1u : 0u, m);
+        if (seen) {
+            uint block = vector - lane % 16u;
+            for (uint l = 0u; l < w.count; l++) {
+                scores[block + 4u * l + lane % 16u / 4u][lane % 4u] = w.limbs[l];
+            }
+            if (lane % 16u == 0u) {
+                scores[block + 12u] = uvec4(w.count, w.exponent, 0u, 0u);
+            }
         }
+        x = max(x, uint(w.top - ZERO_EXPONENT));
+        sum = add64(sum, w.sum);
     }
-    uint x = workgroupMax(uint(w.top - ZERO_EXPONENT));
-    uvec2 sum = workgroupAdd64(w.sum);
-    if (tid == 0u) {
+    x = groupMax(x, UNIT);
+    sum = unitAdd64(sum);
+    if (computed && lane == 0u) {
         partials[n * maxChunks() + chunk] = uvec4(sum, x, 0u);
     }
 }

@@ -62,7 +62,10 @@ int rowExponent(uint top) {
 }
 
 // isWide is rule 4 of section 2 for k values, given the largest and the sum of |q| >> 1.
-bool isWide(uint largest, uint sum, uint k) { return largest > WIDE_RATIO * ((sum - largest) / k); }
+bool isWide(uint largest, uint sum, uint k) {
+    // largest > WIDE_RATIO * floor((sum - largest) / k) without a division by k
+    return largest != 0u && sum - largest < ((largest - 1u) / WIDE_RATIO + 1u) * k;
+}
 
 // limbs2 cuts |q| <= 32639 into (hi, lo).
 ivec2 limbs2(int q) {

@@ -3,6 +3,7 @@ package units
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"dchain/units/vk"
 )
@@ -15,18 +16,24 @@ var (
 	tiledRows = 128
 	// attendScratch bounds the bytes of a scratch buffer; the rows of a batch are taken a part at a time.
 	attendScratch = int64(256 << 20)
-	// attendGroups is how many workgroups the sums of values are spread over, if the context has as many parts.
-	attendGroups = 4096
+	// attendGroups is how many workgroups the sums of values are spread over, if the context has as many parts; matrixGroups
+	// the same on matrices.
+	attendGroups, matrixGroups = 4096, 512
+	// matrixPart is how many blocks of the context a workgroup of attend_scores_matrix.comp takes, for one maximum.
+	matrixPart = 8
 )
 
 // attendTiled has the shaders for matrices, and their tiles, by dot products: for tests, on devices without matrices.
 var attendTiled = false
 
 const (
-	attendTile  = 8    // queries that share keys and values
-	matrixTile  = 32   // the same on matrices
+	attendTile = 8  // queries that share keys and values
+	matrixTile = 64 // the same on matrices
+
 	tableTile   = 2    // the same where units are tables, whose code is long
 	attendChunk = 1024 // positions of a workgroup of attend_weights.comp
+	weighUnit   = 32   // its invocations for each head
+	weighHeads  = 8    // and the heads it has at most
 )
 
 // attention is one OpAttend while it is recorded.
@@ -38,6 +45,7 @@ type attention struct {
 	matrices  string // the ending of the names of shaders on matrices; "" for others
 	stride    int    // positions for which a row and head has room
 	chunks    int
+	part      int // blocks of the context for each maximum of scores
 	tileHeads int
 	tileRows  int
 	splits    int
@@ -64,14 +72,18 @@ func (r *recording) newAttention(i int) *attention {
 		a.stride = min(a.stride, padded(op.Window+blockPositions-1, blockPositions))
 	}
 	a.chunks = ceilDiv(a.stride, attendChunk)
-	tile := attendTile
+	tile, groups := attendTile, attendGroups
+	a.part = 1
 	switch {
 	case r.rows >= tiledRows && attendTiled:
-		a.matrices, tile = "_tiled", matrixTile
-	case r.rows >= tiledRows && r.dev.matrix:
-		a.matrices, tile = "_matrix", matrixTile
+		a.matrices = "_tiled"
+	case r.rows >= tiledRows && r.dev.info.Subgroup == 32 && r.dev.matrix:
+		a.matrices = "_matrix"
 	case r.dev.tier == VulkanLUT:
 		tile = tableTile
+	}
+	if a.matrices != "" {
+		tile, groups, a.part = matrixTile, matrixGroups, matrixPart
 	}
 	a.tileHeads = min(op.Heads/op.KVHeads, tile)
 	if r.rows >= tiledRows {
@@ -91,11 +103,11 @@ func (r *recording) newAttention(i int) *attention {
 	limit := int(min(attendScratch, r.dev.info.MaxRange))
 	a.rows = min(r.rows, max(1, limit/max(scores, totals)))
 	blocks := a.stride/blockPositions + 1 // the rows of a tile may begin in two
-	splits := max(1, min(blocks, attendGroups/(a.valueTiles()*ceilDiv(a.rows, a.tileRows)), limit/(totals*a.rows)))
+	splits := max(1, min(blocks, groups/(a.valueTiles()*ceilDiv(a.rows, a.tileRows)), limit/(totals*a.rows)))
 	a.splits = ceilDiv(blocks, ceilDiv(blocks, splits)) // none without work
 	n := a.rows * op.Heads
 	a.scores = r.attendBuf("scores", a.rows*scores)
-	a.maxima = r.attendBuf("maxima", n*4*a.stride/blockPositions)
+	a.maxima = r.attendBuf("maxima", n*4*a.parts(a.stride/blockPositions))
 	a.partials = r.attendBuf("partials", n*16*a.chunks)
 	a.totals = r.attendBuf("totals", a.rows*totals*a.splits)
 	return a
@@ -124,6 +136,9 @@ func (r *recording) attendBuf(name string, bytes int) vk.Binding {
 	size := min(1<<bits.Len(uint(bytes-1)), r.dev.info.MaxRange)
 	return r.scratchBuf(fmt.Sprintf("attend %s %d", name, size), size)
 }
+
+// parts is over how many parts of the context that many blocks spread at most.
+func (a *attention) parts(blocks int) int { return (blocks+a.part-2)/a.part + 1 }
 
 // valueTiles is the workgroups of attend_values.comp for a row tile and a part of the context.
 func (a *attention) valueTiles() int {
@@ -199,10 +214,12 @@ func (a *attention) long(r *recording, first, end int) {
 	}
 	scores, threads := shader{name: r.units("attend_scores"), constants: a.variants()}, 0
 	if a.matrices != "" {
-		scores, threads = a.onMatrices(r, "attend_scores", a.variants())
+		scores, threads = a.onMatrices(r, "attend_scores", a.variants(), uint32(a.part), uint32(a.slice(r.dev.info.MaxShared)))
 	}
-	a.pass(r, scores, threads, first, end, blocks, tiles, rowTiles, []int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
-	a.pass(r, shader{name: "attend_weights"}, 0, first, end, a.chunks, op.Heads, rows,
+	a.pass(r, scores, threads, first, end, a.parts(blocks), tiles, rowTiles, []int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
+	weighTiles := ceilDiv(op.Heads, weighHeads)
+	weighThreads := ceilDiv(op.Heads, weighTiles) * weighUnit
+	a.pass(r, shader{name: "attend_weights", constants: []uint32{uint32(a.part), uint32(weighThreads)}}, weighThreads, first, end, a.chunks, weighTiles, rows,
 		[]int{bindCache, bindMaxima}, []int{bindScores, bindPartials})
 
 	channelTiles := ceilDiv(op.HeadDim, 64)
@@ -221,8 +238,19 @@ func (a *attention) long(r *recording, first, end int) {
 	}
 }
 
-// onMatrices is the shader of that name that multiplies by matrices, and its workgroup: four subgroups.
-func (a *attention) onMatrices(r *recording, name string, constants []uint32) (s shader, threads int) {
+// onMatrices is the shader of that name that multiplies by matrices, and its workgroup: four subgroups. Their size comes between
+// the constants that attend_scores.comp and attend_values.comp have too and more of its own.
+func (a *attention) onMatrices(r *recording, name string, constants []uint32, more ...uint32) (s shader, threads int) {
 	size := r.dev.info.Subgroup
-	return shader{name: name + a.matrices, subgroup: size, constants: append(constants, uint32(size))}, 4 * size
+	return shader{name: name + a.matrices, subgroup: size, constants: slices.Concat(constants, []uint32{uint32(size)}, more)}, 4 * size
+}
+
+// slice is how many vectors of a limb attend_scores_matrix.comp has in that many bytes of shared memory at a time: all of a
+// head of up to 128 channels, if possible.
+func (a *attention) slice(shared int) int {
+	n := min(8, (a.cache.headVectors()+1)/2*2)
+	for n > 2 && 16*(2*64*(2*n+1)+2*4*64)+1024 > shared {
+		n -= 2
+	}
+	return n
 }

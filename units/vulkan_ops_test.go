@@ -35,14 +35,14 @@ func TestVulkanAttendPasses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := vulkanTest(t, VulkanOptions{})
-			oldRows, oldTiled, oldScratch, oldGroups := shortRows, tiledRows, attendScratch, attendGroups
+			oldRows, oldTiled, oldScratch, oldGroups, oldMatrixGroups := shortRows, tiledRows, attendScratch, attendGroups, matrixGroups
 			defer func() {
-				shortRows, tiledRows, attendScratch, attendGroups, attendTiled = oldRows, oldTiled, oldScratch, oldGroups, false
+				shortRows, tiledRows, attendScratch, attendGroups, matrixGroups, attendTiled = oldRows, oldTiled, oldScratch, oldGroups, oldMatrixGroups, false
 			}()
 			attendTiled = c.matrices
 			for _, s := range shapes {
 				perRow := 4 * s.Heads * padded(s.Context, blockPositions)
-				shortRows, tiledRows, attendScratch, attendGroups = c.rows, c.tiled, int64(perRow)*c.scratchRows, c.groups
+				shortRows, tiledRows, attendScratch, attendGroups, matrixGroups = c.rows, c.tiled, int64(perRow)*c.scratchRows, c.groups, c.groups
 				if _, err := Gate(d, s); err != nil {
 					t.Fatal(err)
 				}
