@@ -100,10 +100,17 @@ type attentionPair struct {
 	width    int
 }
 
+// attendStepper is a device that computes attention in another way from so many rows of a batch on.
+type attendStepper interface{ attendStep() int }
+
 // attentionRuns prefills a few blocks with attention, fills up without, and ends with a short batch and two single rows, the
 // second of which sees what the first has stored.
 func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attentionPair) error {
-	const head, tail = 70, 4
+	const tail = 4
+	head := 70
+	if d, ok := g.dev.Device.(attendStepper); ok && d.attendStep() < ctx-tail {
+		head = max(head, d.attendStep()+2)
+	}
 	s := gateSeries(g.seed + 2)
 	in := make([]float32, ctx*width)
 	for r := range ctx {

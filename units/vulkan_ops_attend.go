@@ -62,6 +62,8 @@ func (r *recording) attend(i int) int {
 	return 1
 }
 
+func (d *vulkanDevice) attendStep() int { return tiledRows }
+
 // newAttention plans the OpAttend at index i and reserves its scratch memory.
 func (r *recording) newAttention(i int) *attention {
 	op := &r.prog.Ops[i]

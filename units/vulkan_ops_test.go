@@ -1,6 +1,7 @@
 package units
 
 import (
+	"math"
 	"sync"
 	"testing"
 )
@@ -48,6 +49,70 @@ func TestVulkanAttendPasses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestVulkanAttendSlots has tiles with rows of several sessions, and heads that do not fit into shared memory at once.
+func TestVulkanAttendSlots(t *testing.T) {
+	const heads, kvHeads, hd, width = 6, 2, 144, 60
+	build := func(d Device) (Program, error) {
+		cache, err := d.NewCache(CacheSpec{Layers: 1, Slots: 3, Context: 200, KVHeads: kvHeads, HeadDim: hd})
+		if err != nil {
+			return Program{}, err
+		}
+		const in, limbs, q, k, v, out = 0, 1, 2, 3, 4, 5
+		p := Program{In: in, Out: out, Cache: cache, Bufs: []BufSpec{{F32, width}, {Limbs, width}, {F32, heads * hd}, {F32, kvHeads * hd}, {F32, kvHeads * hd}, {F32, heads * hd}},
+			Ops: []Op{{Kind: OpQuantize, Dst: limbs, A: in, B: None}}}
+		s := gateSeries(3)
+		for dst := Buf(q); dst <= v; dst++ {
+			l, err := s.linear(d, p.Bufs[dst].Width, width, Int8)
+			if err != nil {
+				return Program{}, err
+			}
+			p.Ops = append(p.Ops, Op{Kind: OpLinear, Dst: dst, A: limbs, B: None, Linear: l})
+		}
+		p.Ops = append(p.Ops, Op{Kind: OpStoreKV, Dst: None, A: k, B: v},
+			Op{Kind: OpAttend, Dst: out, A: q, B: None, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Scale: 0.05, Window: 75})
+		return p, nil
+	}
+	for _, matrices := range []bool{false, true} {
+		oldRows, oldTiled := shortRows, tiledRows
+		defer func() { shortRows, tiledRows, attendTiled = oldRows, oldTiled, false }()
+		shortRows, tiledRows, attendTiled = 0, 1, matrices
+		var runs [2]Executable
+		for i, d := range []Device{vulkanTest(t, VulkanOptions{}), newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)} {
+			p, err := build(d)
+			if err == nil {
+				runs[i], err = d.Compile(p)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := gateSeries(4)
+		var next [3]int
+		for _, batch := range [][][2]int{{{0, 40}, {2, 70}, {1, 3}}, {{2, 60}, {1, 1}, {0, 5}}, {{1, 90}}} { // slots and rows
+			var rows []Row
+			for _, b := range batch {
+				for range b[1] {
+					rows = append(rows, Row{Slot: b[0], Pos: next[b[0]]})
+					next[b[0]]++
+				}
+			}
+			x := s.values(len(rows)*width, 2)
+			var out [2][]float32
+			for i, e := range runs {
+				out[i] = make([]float32, len(rows)*heads*hd)
+				if err := e.Run(rows, x, out[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range out[0] {
+				if math.Float32bits(out[0][i]) != math.Float32bits(out[1][i]) {
+					t.Fatalf("matrices %v, row %+v, column %d: computed %v, the reference gives %v", matrices, rows[i/(heads*hd)], i%(heads*hd), out[0][i], out[1][i])
+				}
+			}
+		}
 	}
 }
 
