@@ -14,11 +14,13 @@ var matrixUse = vk.MatrixShape{M: 16, N: 16, K: 32}
 
 // hasMatrices says that a device has what linear_matrix.comp needs.
 func hasMatrices(info *vk.DeviceInfo) bool {
-	return info.MaxShared >= matrixShared && slices.Contains(info.Matrices, matrixUse)
+	return info.MaxShared >= matrixShared && info.Subgroup <= matrixSubgroup && slices.Contains(info.Matrices, matrixUse)
 }
 
 const (
 	matrixShared = 48 << 10 // bytes of shared memory that linear_matrix.comp uses at most
+	// matrixSubgroup is the largest subgroup of which the tiles of all plans have something to load for each invocation.
+	matrixSubgroup = 64
 	// matrixBatch is the smallest batch for which matrices pay: they are 16 rows high, two limbs each.
 	matrixBatch = 9
 )
@@ -51,6 +53,7 @@ var matrixPlans = []matrixPlan{
 	{maxVulkanRows, 2, 2, 2, 4, 4, 2, 264},
 }
 
+// matrixPlanOf is the plan for a batch.
 func matrixPlanOf(rows int) *matrixPlan {
 	for i := range matrixPlans {
 		if rows <= matrixPlans[i].rows {
@@ -115,7 +118,7 @@ func (r *recording) linearMatrix(op *Op, part *linearPart, plan *matrixPlan, par
 	constants := []uint32{64, uint32(l.mode.Limbs()), boolConstant(op.Bias != nil)}
 	push := []any{l.rowBytes / 16, r.rows, 0, l.n, part.first, part.count, part.padded}
 	out := r.buffer(op.Dst)
-	sums := r.scratchBuf("unused", 16)
+	sums := r.scratchBuf("unused", 16) // the shader declares it for writing
 	if parts > 1 {
 		n := r.partialBytes(l, part, parts)
 		sums = r.scratchBuf(fmt.Sprintf("sums %d %d %d", op.Dst, part.first, n), n)
