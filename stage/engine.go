@@ -298,13 +298,18 @@ func (e *Engine) run(batch []*request, n int) {
 // compute fills in the results of a batch.
 func (e *Engine) compute(batch []*request, n int) error {
 	rows := make([]units.Row, 0, n)
-	h := make([]float32, 0, n*e.hidden)
+	h := batch[0].hidden // the result of a single request overwrites its rows
+	if len(batch) > 1 {
+		h = make([]float32, 0, n*e.hidden)
+	}
 	var asks []*ask
 	for _, r := range batch {
 		for i := range r.n {
 			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
 		}
-		h = append(h, r.hidden...)
+		if len(batch) > 1 {
+			h = append(h, r.hidden...)
+		}
 		if r.ask != nil {
 			asks = append(asks, r.ask)
 		}
@@ -446,7 +451,7 @@ type result struct {
 }
 
 func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
-	return s.submit(pos, slices.Clone(hidden), nil, func(rows []float32, _ time.Duration, err error) {
+	return s.submit(pos, hidden, nil, func(rows []float32, _ time.Duration, err error) {
 		if err == nil && !s.engine.opts.ReturnAll {
 			rows = rows[len(rows)-s.engine.hidden:]
 		}
@@ -456,7 +461,7 @@ func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
 
 // pushRead is Push for rows the last of which is to be read out: when Pull has returned, a is answered.
 func (s *nearSession) pushRead(pos int, hidden []float32, a *ask) error {
-	return s.submit(pos, slices.Clone(hidden), a, func(_ []float32, _ time.Duration, err error) {
+	return s.submit(pos, hidden, a, func(_ []float32, _ time.Duration, err error) {
 		s.results <- result{nil, err}
 	})
 }

@@ -3,9 +3,12 @@ package stage
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"dchain/inspect"
 	"dchain/plan"
@@ -234,23 +237,22 @@ func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error)
 	spec := &h.Model.Spec
 	width := spec.EmbedWidth()
 	rows := make([]float32, len(ids)*width)
-	for i, id := range ids {
-		if id < 0 || id >= spec.Vocab {
-			return nil, fmt.Errorf("embedding position %d: token id %d is outside the vocabulary of %d", pos+i, id, spec.Vocab)
-		}
-		if err := h.embedRow(ctx, inspect.RoleEmbed, id, rows[i*width:][:width]); err != nil {
-			return nil, err
-		}
+	// A GPU takes chunks so large that it would wait for one core to read them.
+	var rest errgroup.Group
+	rest.SetLimit(runtime.GOMAXPROCS(0))
+	own := min(DefaultChunk, len(ids))
+	for first := own; first < len(ids); first += DefaultChunk {
+		end := min(first+DefaultChunk, len(ids))
+		rest.Go(func() error { return h.embedTokens(ctx, ids[first:end], pos+first, rows[first*width:end*width]) })
 	}
-	units.Flush(rows)
-	if scale := float32(spec.EmbedScale); scale != 0 {
-		for k := range rows {
-			rows[k] *= scale
-		}
-		units.Flush(rows)
+	err := h.embedTokens(ctx, ids[:own], pos, rows[:own*width])
+	if restErr := rest.Wait(); err == nil {
+		err = restErr
 	}
-	rows, err := h.run(h.embedProj, rows, len(ids))
 	if err != nil {
+		return nil, err
+	}
+	if rows, err = h.run(h.embedProj, rows, len(ids)); err != nil {
 		return nil, fmt.Errorf("projecting embeddings: %w", err)
 	}
 	if spec.LearnedPos {
@@ -262,6 +264,28 @@ func (h *Head) embed(ctx context.Context, ids []int, pos int) ([]float32, error)
 		return nil, fmt.Errorf("normalising embeddings: %w", err)
 	}
 	return rows, nil
+}
+
+// embedTokens reads the rows of ids, scaled where the model does so.
+func (h *Head) embedTokens(ctx context.Context, ids []int, pos int, rows []float32) error {
+	spec := &h.Model.Spec
+	width := spec.EmbedWidth()
+	for i, id := range ids {
+		if id < 0 || id >= spec.Vocab {
+			return fmt.Errorf("embedding position %d: token id %d is outside the vocabulary of %d", pos+i, id, spec.Vocab)
+		}
+		if err := h.embedRow(ctx, inspect.RoleEmbed, id, rows[i*width:][:width]); err != nil {
+			return err
+		}
+	}
+	units.Flush(rows)
+	if scale := float32(spec.EmbedScale); scale != 0 {
+		for k := range rows {
+			rows[k] *= scale
+		}
+		units.Flush(rows)
+	}
+	return nil
 }
 
 // run passes n rows of embeddings through a program, or as they are where there is none.

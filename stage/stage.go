@@ -26,7 +26,7 @@ type Stage interface {
 // Session is one sequence on a stage. Push and Pull may be called from two goroutines; results come in push order.
 type Session interface {
 	// Push hands over hidden states [n][Hidden] of n consecutive positions starting at pos, which must follow the last
-	// pushed position. It may return before the rows are computed; hidden is not kept.
+	// pushed position. It may return before the rows are computed; hidden is the session's from then on.
 	Push(ctx context.Context, pos int, hidden []float32) error
 	// Pull waits for the oldest push not yet pulled and returns its output: the last row, or all rows when the stage
 	// returns all. The slice is the caller's.
