@@ -9,15 +9,31 @@
 // panel before. Tile registers: 0 to 2 the sums, high limbs with high, mixed, low with low; 4 and 5 the high and the low limb
 // rows, RCX bytes apart as they lie in turn; 6 and 7 the limbs of the panel.
 
+// FETCH asks for 256 bytes of what lies R15 bytes beyond o(base): they come from memory, and the processor's own prefetchers stop
+// at every page. They may go past the end of the cache on purpose.
+#define FETCH(o, base) \
+	PREFETCHT0 (o+0)(base)(R15*1)    \
+	PREFETCHT0 (o+64)(base)(R15*1)   \
+	PREFETCHT0 (o+128)(base)(R15*1)  \
+	PREFETCHT0 (o+192)(base)(R15*1)
+
+#define FETCHSTEP(base) \
+	FETCH(0, base)   \
+	FETCH(256, base) \
+	FETCH(512, base) \
+	FETCH(768, base)
+
 // PRODUCTS adds the products of a step with the panel's high limbs at DX and low ones at BX. The two that are added to the same
-// sums are far apart, since the second waits for the first.
+// sums are far apart, since the second waits for the first. It fetches the same of the next block, R15 bytes further.
 #define PRODUCTS \
 	TILELOAD(6, BASE_DX)     \
 	TDPBSUD(1, 5, 6)         \
 	TDPBSUD(0, 4, 6)         \
+	FETCHSTEP(DX)            \
 	TILELOAD(7, BASE_BX)     \
 	TDPBSUD(2, 5, 7)         \
 	TDPBSUD(1, 4, 7)         \
+	FETCHSTEP(BX)            \
 	ADDQ $1024, DX           \
 	ADDQ $1024, BX
 
@@ -60,6 +76,8 @@ scorepanel:
 	TILELOAD(0, BASE_BX)
 	TILELOADAT(1, BASE_BX, 1024)
 	TILELOADAT(2, BASE_BX, 2048)
+	MOVQ headScores_gap(R14), R15
+	SHLQ $1, R15
 	MOVQ headScores_steps(R14), R12
 	MOVQ R12, R13
 	SHLQ $10, R13
@@ -170,6 +188,8 @@ valuepanel:
 	TILEZERO(1)
 	TILEZERO(2)
 	LEAQ 1024(DX), BX
+	MOVQ headSums_near+8(R12), R15
+	SHLQ $12, R15
 	PRODUCTS
 	TILESTOREAT(0, BASE_DI, 0)
 	TILESTOREAT(1, BASE_DI, 1024)
