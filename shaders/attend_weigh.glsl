@@ -1,9 +1,12 @@
 // Scores to weights, NUMERICS.md section 8, for attend.glsl. Includers have WEIGH_THREADS invocations, and numerics.glsl,
-// int64.glsl and fixed.glsl.
+// int64.glsl and fixed.glsl. With SHUFFLE the subgroups of the device shuffle, which is faster.
 
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_KHR_shader_subgroup_basic : require
+#ifdef SHUFFLE
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 
 shared uint weighed[WEIGH_THREADS]; // where a subgroup is less than a group
 
@@ -20,12 +23,19 @@ struct Weights {
 uint groupMax(uint v, uint width) {
     uint r = 0u;
     if (gl_SubgroupSize >= width) {
+#ifdef SHUFFLE
+        for (uint i = 1u; i < width; i *= 2u) {
+            v = max(v, subgroupShuffleXor(v, i));
+        }
+        return v;
+#else
         for (uint i = 0u; i < gl_SubgroupSize / width; i++) {
             bool mine = gl_SubgroupInvocationID / width == i;
             uint top = subgroupMax(mine ? v : 0u);
             r = mine ? top : r;
         }
         return r;
+#endif
     }
     uint tid = gl_LocalInvocationID.x;
     weighed[tid] = v;
@@ -40,12 +50,19 @@ uint groupMax(uint v, uint width) {
 uint groupAdd(uint v, uint width) {
     uint r = 0u;
     if (gl_SubgroupSize >= width) {
+#ifdef SHUFFLE
+        for (uint i = 1u; i < width; i *= 2u) {
+            v += subgroupShuffleXor(v, i);
+        }
+        return v;
+#else
         for (uint i = 0u; i < gl_SubgroupSize / width; i++) {
             bool mine = gl_SubgroupInvocationID / width == i;
             uint sum = subgroupAdd(mine ? v : 0u);
             r = mine ? sum : r;
         }
         return r;
+#endif
     }
     uint tid = gl_LocalInvocationID.x;
     weighed[tid] = v;

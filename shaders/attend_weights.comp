@@ -1,4 +1,6 @@
 #version 450
+//variant attend_weights
+//variant attend_weights_shuffle SHUFFLE
 #extension GL_GOOGLE_include_directive : require
 
 // Attention weights (attend.glsl), in place of the scores. Workgroup (chunk, tile of heads, row): each UNIT invocations have a

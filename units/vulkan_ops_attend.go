@@ -221,7 +221,11 @@ func (a *attention) long(r *recording, first, end int) {
 	a.pass(r, scores, threads, first, end, a.parts(blocks), tiles, rowTiles, []int{bindQueries, bindCache}, []int{bindScores, bindMaxima})
 	weighTiles := ceilDiv(op.Heads, weighHeads)
 	weighThreads := ceilDiv(op.Heads, weighTiles) * weighUnit
-	a.pass(r, shader{name: "attend_weights", constants: []uint32{uint32(a.part), uint32(weighThreads)}}, weighThreads, first, end, a.chunks, weighTiles, rows,
+	weights := "attend_weights"
+	if r.dev.info.SubgroupShuffle {
+		weights += "_shuffle"
+	}
+	a.pass(r, shader{name: weights, constants: []uint32{uint32(a.part), uint32(weighThreads)}}, weighThreads, first, end, a.chunks, weighTiles, rows,
 		[]int{bindCache, bindMaxima}, []int{bindScores, bindPartials})
 
 	channelTiles := ceilDiv(op.HeadDim, 64)
