@@ -3,9 +3,11 @@ package cmd
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
+	"dchain/stage"
 	"dchain/units"
 )
 
@@ -55,5 +57,37 @@ func TestKernelDemotion(t *testing.T) {
 	a := &app{ui: newUI(&bytes.Buffer{}, &bytes.Buffer{})}
 	if _, _, err := a.firstPassing([]backend{{name: "fast"}, {name: "slow"}}, func(backend) (units.Device, kernelGate, error) { return nil, kernelGate{}, boom }); err != boom {
 		t.Errorf("an error that is no wrong bit: %v", err)
+	}
+}
+
+// A stage whose device gave a wrong bit takes the next kernels that pass their gates, and says what it is now, until the
+// flags allow no more.
+func TestStageDemotion(t *testing.T) {
+	kernels := units.CPUKernels()
+	var stderr bytes.Buffer
+	a := &app{builtin: os.DirFS("../testdata/tales-qwen2"), ui: newUI(&bytes.Buffer{}, &stderr)}
+	opts := &stage.ServerOptions{Context: 64, Sessions: 1}
+	if err := a.measure(t.Context(), opts, &serveFlags{threads: 1, backendFlags: backendFlags{backend: "cpu", device: firstDevice}}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { opts.Device.Close() }()
+	probe := opts.Local.ProbeHash
+	for i, name := range kernels {
+		if i > 0 {
+			device, hello, err := opts.Demote(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if device != opts.Device || hello.Backend != opts.Local.Backend || !strings.Contains(stderr.String(), "demoted to "+hello.Backend+"\n") {
+				t.Errorf("demoted to %s, said %q", hello.Backend, stderr.String())
+			}
+		}
+		h := &opts.Local
+		if !strings.Contains(h.Backend, name) || h.Backend != opts.Device.Name() || h.ProbeHash != probe || h.CapacityGMACs <= 0 || h.Threads != 1 {
+			t.Errorf("with the kernels %s the stage says %+v", name, h)
+		}
+	}
+	if _, _, err := opts.Demote(t.Context()); err == nil || !strings.Contains(err.Error(), "--backend") {
+		t.Errorf("after the last kernels: %v", err)
 	}
 }
