@@ -1,7 +1,7 @@
 // Attention, NUMERICS.md section 8: what its shaders share. A step of attention is
 //
 //   heads    queries to limbs
-//   scores   s_j, and their maximum over each block of 64 positions
+//   scores   s_j, and their maximum over each block of 64 positions, or over parts of several (attend_parts.glsl)
 //   weights  m, then w_j, cut into limbs block by block; D and X over chunks of 1,024 positions
 //   values   Total over a part of the context
 //   finish   sums the parts and gives the output; not needed where values has the whole context

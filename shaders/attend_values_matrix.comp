@@ -87,8 +87,7 @@ uvec2 infoOf(Query q, uint block) {
     return block >= q.begin && block < q.end ? weights[q.at + block * (BLOCK / 4u) + 12u].xy : uvec2(0u);
 }
 
-// ownedBy is the query of the 16 that owned[i] is, vectorOf the vector of a limb, four for each of
-// the 16, that loads[i] is.
+// ownedBy is which of the 16 queries owned[i] is, vectorOf the vector of a limb, four for each of the 16, that loads[i] loads.
 uint ownedBy(uint i) { return i * SUBGROUP + gl_SubgroupInvocationID; }
 
 uint vectorOf(uint i) { return i * SUBGROUP + gl_SubgroupInvocationID; }
