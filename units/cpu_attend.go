@@ -38,6 +38,7 @@ type scratch struct {
 	heads   headScores
 	near    headSums
 	blocks  [valueBlocks]headValues
+	wide    []blockWeights // of those of three limbs
 }
 
 // blockWeights are the weights of one query in one block (NUMERICS.md section 8), apart from the limbs.
@@ -181,7 +182,7 @@ func (st *state) queryTile(op *Op, s *scratch) (row int, ok bool) {
 	limbs := s.headLimbs(op.HeadDim)
 	groups := st.cache.hd / groupK
 	s.tile.reset(2*n, groups, st.kern.headScores != nil && 2*n >= leastBlock && groups%blockGroups == 0)
-	s.heads.init = headUnits{}
+	s.heads.init = [blockTile / 2][3]int32{}
 	s.exp2 = grow(s.exp2, n)
 	for i := range s.queries {
 		at := &s.queries[i]

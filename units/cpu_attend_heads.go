@@ -6,12 +6,12 @@ type headUnits [3][blockTile / 2 * panelRows]int32
 
 // headScores are the arguments of the kernel that computes the scores of blocks that lie one after the other.
 type headScores struct {
-	dst   []float32 // [blocks][n][64]
-	tile  []int8    // block tile of n queries, high and low limb rows in turn
-	init  headUnits // what the products begin with
-	keys  []uint8   // from the first block on
-	exps  []int16   // their exponents
-	exp2  []float32 // of the queries
+	dst   []float32               // [blocks][n][64]
+	tile  []int8                  // block tile of n queries, high and low limb rows in turn
+	init  [blockTile / 2][3]int32 // what is to be added to their unit sums
+	keys  []uint8                 // from the first block on
+	exps  []int16                 // their exponents
+	exp2  []float32               // of the queries
 	scale float32
 
 	n, panels, steps int // panels of all blocks, steps of 64 channels
@@ -69,12 +69,10 @@ const (
 	valueBlocks = 4
 )
 
-// addInit adds what the products of a limb row of this sum begin with, since the keys have an offset.
+// addInit takes the offset of the keys off the products of a limb row of this sum.
 func (h *headScores) addInit(query, limb int, sum int32) {
-	for i := query * panelRows; i < (query+1)*panelRows; i++ {
-		h.init[1][i] -= 128 * sum
-		h.init[2*limb][i] -= 128 * sum
-	}
+	h.init[query][1] -= 128 * sum
+	h.init[query][2*limb] = -128 * sum
 }
 
 // headScores fills s_j of blocks [b, end) of s.queries.
@@ -91,7 +89,6 @@ func (st *state) headScores(op *Op, slot, kvh, b, end int, dst []float32, s *scr
 func (st *state) headValues(op *Op, slot, kvh, first, last int, s *scratch) {
 	n, h, count := len(s.queries), &s.near, 0
 	h.reset(n, st.cache.hd, s.total)
-	wide := make([]blockWeights, 0, blockTile/2)
 	for i := range last - first {
 		parts := s.parts[i*n : (i+1)*n]
 		limbs := mostLimbs(parts)
@@ -111,14 +108,13 @@ func (st *state) headValues(op *Op, slot, kvh, first, last int, s *scratch) {
 			h.settle(st.kern)
 		}
 		if limbs == 3 {
-			wide = wide[:0]
-			for _, part := range parts {
-				if part.limbs != 3 {
-					part.limbs = 0
+			s.wide = append(s.wide[:0], parts...)
+			for q := range s.wide {
+				if s.wide[q].limbs != 3 {
+					s.wide[q].limbs = 0
 				}
-				wide = append(wide, part)
 			}
-			st.attendValues(block, i, wide, s)
+			st.attendValues(block, i, s.wide, s)
 		}
 	}
 	if count > 0 {

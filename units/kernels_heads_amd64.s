@@ -6,8 +6,45 @@
 #include "kernels_amx_amd64.h"
 
 // Attention with the matrix unit: while it makes the unit sums of queries with a panel, the vector units use those with the
-// panel before. Tile registers: 0 to 2 the sums, high limbs with high, mixed, low with low; 4 and 5 the high and the low limb
-// rows, RCX bytes apart as they lie in turn; 6 and 7 the limbs of the panel.
+// panel before, and those sums are stored only then: what is loaded after stores to the same place of another page waits for
+// them. Tile registers: 0 to 2 the sums, high limbs with high, mixed, low with low; 4 and 5 the high and the low limb rows, RCX
+// bytes apart as they lie in turn; 6 and 7 the limbs of the panel.
+
+// STORE stores the sums.
+#define STORE \
+	TILESTOREAT(0, BASE_DI, 0)      \
+	TILESTOREAT(1, BASE_DI, 1024)   \
+	TILESTOREAT(2, BASE_DI, 2048)
+
+// LIMBS loads the limbs of a panel, at DX and BX, and fetches the same of the next block, R15 bytes further. PRODUCTS adds their
+// products: the two that are added to the same sums are far apart, since the second waits for the first.
+#define LIMBS \
+	TILELOAD(6, BASE_DX)     \
+	TILELOAD(7, BASE_BX)     \
+	FETCHSTEP(DX)            \
+	FETCHSTEP(BX)            \
+	ADDQ $1024, DX           \
+	ADDQ $1024, BX
+
+#define PRODUCTS \
+	TDPBSUD(1, 5, 6)         \
+	TDPBSUD(0, 4, 6)         \
+	TDPBSUD(2, 5, 7)         \
+	TDPBSUD(1, 4, 7)
+
+#define ZERO \
+	TILEZERO(0)              \
+	TILEZERO(1)              \
+	TILEZERO(2)
+
+// UNITS is the size of headUnits.
+#define UNITS 3072
+
+// OTHERUNITS makes of the one the other of two unit sums in a register, given the first in base.
+#define OTHERUNITS(reg, base) \
+	SUBQ base, reg           \
+	NEGQ reg                 \
+	LEAQ UNITS(base)(reg*1), reg
 
 // FETCH asks for 256 bytes of what lies R15 bytes beyond o(base): they come from memory, and the processor's own prefetchers stop
 // at every page. They may go past the end of the cache on purpose.
@@ -23,30 +60,8 @@
 	FETCH(512, base) \
 	FETCH(768, base)
 
-// PRODUCTS adds the products of a step with the panel's high limbs at DX and low ones at BX. The two that are added to the same
-// sums are far apart, since the second waits for the first. It fetches the same of the next block, R15 bytes further.
-#define PRODUCTS \
-	TILELOAD(6, BASE_DX)     \
-	TDPBSUD(1, 5, 6)         \
-	TDPBSUD(0, 4, 6)         \
-	FETCHSTEP(DX)            \
-	TILELOAD(7, BASE_BX)     \
-	TDPBSUD(2, 5, 7)         \
-	TDPBSUD(1, 4, 7)         \
-	FETCHSTEP(BX)            \
-	ADDQ $1024, DX           \
-	ADDQ $1024, BX
-
-// UNITS is the size of headUnits.
-#define UNITS 3072
-
-// OTHERUNITS makes of the one the other of two unit sums in a register, given the first in base.
-#define OTHERUNITS(reg, base) \
-	SUBQ base, reg           \
-	NEGQ reg                 \
-	LEAQ UNITS(base)(reg*1), reg
-
 // func headScoresTiles(h *headScores, units *[2]headUnits, config *tileConfig)
+// In each round panel R8 is begun, R8-1 stored and R8-2 used.
 TEXT ·headScoresTiles(SB), NOSPLIT, $0-24
 	MOVQ h+0(FP), R14
 	MOVQ units+8(FP), DI
@@ -54,9 +69,6 @@ TEXT ·headScoresTiles(SB), NOSPLIT, $0-24
 	MOVL $64, AX
 	MOVL $128, CX
 	LDTILECFG_R9
-	MOVQ headScores_tile(R14), SI
-	TILELOADWIDE(4, BASE_SI, 0)
-	TILELOADWIDE(5, BASE_SI, 64)
 	MOVQ headScores_keys(R14), DX
 	MOVQ headScores_dst(R14), R9
 	MOVQ headScores_exps(R14), R10
@@ -72,47 +84,37 @@ TEXT ·headScoresTiles(SB), NOSPLIT, $0-24
 scorepanel:
 	CMPQ R8, headScores_panels(R14)
 	JGE  scorevectors
-	LEAQ headScores_init(R14), BX
-	TILELOAD(0, BASE_BX)
-	TILELOADAT(1, BASE_BX, 1024)
-	TILELOADAT(2, BASE_BX, 2048)
+	MOVQ headScores_steps(R14), R12
+	SHLQ $10, R12
+	LEAQ (DX)(R12*1), BX
 	MOVQ headScores_gap(R14), R15
 	SHLQ $1, R15
-	MOVQ headScores_steps(R14), R12
-	MOVQ R12, R13
-	SHLQ $10, R13
-	LEAQ (DX)(R13*1), BX
-	CMPQ R12, $1
-	JNE  scoresteps
-	PRODUCTS
-
-scorestore:
-	TILESTOREAT(0, BASE_DI, 0)
-	TILESTOREAT(1, BASE_DI, 1024)
-	TILESTOREAT(2, BASE_DI, 2048)
-	MOVQ BX, DX
-	LEAQ 1(R8), R12
-	TESTQ $3, R12
-	JNZ  scorevectors
-	ADDQ headScores_gap(R14), DX // the values of the block
+	LIMBS
 
 scorevectors:
-	MOVQ units+8(FP), R12
-	OTHERUNITS(DI, R12)
-	TESTQ R8, R8
-	JZ   scorenext
+	CMPQ R8, $2
+	JLT  scorestore
+	MOVQ units+8(FP), R13
 	MOVQ DI, R12
+	OTHERUNITS(R12, R13)
 	MOVQ R9, R15
 	MOVQ headScores_exp2(R14), R11
+	LEAQ headScores_init(R14), SI
 	MOVQ headScores_n(R14), R13
 	VPMOVSXWD (R10), Z19
 	VPADDD Z20, Z19, Z19
 	VPSLLD $23, Z19, Z19
 
 scorequery:
-	VCVTDQ2PS (R12), Z0
-	VCVTDQ2PS 1024(R12), Z1
-	VCVTDQ2PS 2048(R12), Z2
+	VPBROADCASTD (SI), Z0
+	VPBROADCASTD 4(SI), Z1
+	VPBROADCASTD 8(SI), Z2
+	VPADDD (R12), Z0, Z0
+	VPADDD 1024(R12), Z1, Z1
+	VPADDD 2048(R12), Z2, Z2
+	VCVTDQ2PS Z0, Z0
+	VCVTDQ2PS Z1, Z1
+	VCVTDQ2PS Z2, Z2
 	VFMADD213PS Z1, Z16, Z0
 	VFMADD213PS Z2, Z16, Z0
 	VMULPS.BCST (R11), Z0, Z0
@@ -124,26 +126,66 @@ scorequery:
 	ADDQ $64, R12
 	ADDQ $256, R15
 	ADDQ $4, R11
+	ADDQ $12, SI
 	DECQ R13
 	JNZ  scorequery
 
 	ADDQ $64, R9
 	ADDQ $32, R10
-	TESTQ $3, R8
-	JNZ  scorenext
+	LEAQ -1(R8), R12
+	TESTQ $3, R12
+	JNZ  scorestore
 	LEAQ -192(R15), R9 // the next block begins after the last query
 	ADDQ $(2*const_otherExps), R10
 
-scorenext:
-	INCQ R8
+scorestore:
+	TESTQ R8, R8
+	JZ   scoreproducts
 	CMPQ R8, headScores_panels(R14)
+	JGT  scorenext
+	STORE
+
+scoreproducts:
+	CMPQ R8, headScores_panels(R14)
+	JGE  scorenext
+	ZERO
+	MOVQ headScores_tile(R14), SI
+	MOVQ headScores_steps(R14), R12
+	CMPQ R12, $1
+	JNE  scoresteps
+	TESTQ R8, R8
+	JNZ  scoreone
+	TILELOADWIDE(4, BASE_SI, 0)
+	TILELOADWIDE(5, BASE_SI, 64)
+
+scoreone:
+	PRODUCTS
+
+scoreready:
+	MOVQ BX, DX
+	LEAQ 1(R8), R12
+	TESTQ $3, R12
+	JNZ  scorenext
+	ADDQ headScores_gap(R14), DX // the values of the block
+
+scorenext:
+	MOVQ units+8(FP), R12
+	OTHERUNITS(DI, R12)
+	INCQ R8
+	LEAQ -1(R8), R12
+	CMPQ R12, headScores_panels(R14)
 	JLE  scorepanel
 	TILERELEASE
 	VZEROUPPER
 	RET
 
 scoresteps:
-	MOVQ headScores_tile(R14), SI
+	MOVQ headScores_gap(R14), R15
+	SHLQ $1, R15
+	JMP  scorestep
+
+scorelimbs:
+	LIMBS
 
 scorestep:
 	TILELOADWIDE(4, BASE_SI, 0)
@@ -151,10 +193,10 @@ scorestep:
 	PRODUCTS
 	ADDQ headScores_step(R14), SI
 	DECQ R12
-	JNZ  scorestep
-	JMP  scorestore
+	JNZ  scorelimbs
+	JMP  scoreready
 
-// NEAR shifts the unit sums at o(R9), of the query at R15, and adds them to those collected.
+// NEAR shifts the unit sums at o, of the query at R15, and adds them to those collected.
 #define NEAR(o) \
 	VMOVDQU32 (o)(R9)(R15*1), Z0     \
 	VPSLLVD Z31, Z0, Z0              \
@@ -162,46 +204,56 @@ scorestep:
 	VMOVDQU32 Z0, (o)(R10)(R15*1)
 
 // func headValuesTiles(h *headSums, units *[2]headUnits, blocks *headValues, count int, config *tileConfig)
-TEXT ·headValuesTiles(SB), NOSPLIT, $0-40
+// Rounds are those of headScoresTiles, over all blocks: the products have blocks and ahead, the panels left of it, of their own.
+TEXT ·headValuesTiles(SB), NOSPLIT, $16-40
+	MOVQ h+0(FP), R12
 	MOVQ units+8(FP), DI
 	MOVQ blocks+16(FP), R14
 	MOVQ config+32(FP), R9
 	MOVL $64, AX
 	MOVL $128, CX
 	LDTILECFG_R9
-
-valueblock:
-	MOVQ headValues_limbs(R14), SI
-	TILELOADWIDE(4, BASE_SI, 0)
-	TILELOADWIDE(5, BASE_SI, 64)
-	MOVQ headValues_values(R14), DX
-	MOVQ h+0(FP), R12
+	MOVQ R14, BX
+	SUBQ $headValues__size, BX
+	MOVQ BX, blocks+16(FP)
+	MOVQ $0, ahead-8(SP)
+	MOVQ headSums_near+8(R12), R8
+	MOVQ R8, left-16(SP)
+	IMULQ count+24(FP), R8 // panels to begin
+	MOVQ R8, count+24(FP)
+	XORL R8, R8
 	MOVQ headSums_near(R12), R10
 	MOVQ headSums_total(R12), R11
-	XORL R8, R8
 
 valuepanel:
-	MOVQ h+0(FP), R12
-	CMPQ R8, headSums_near+8(R12)
+	CMPQ R8, count+24(FP)
 	JGE  valuevectors
-	TILEZERO(0)
-	TILEZERO(1)
-	TILEZERO(2)
+	CMPQ ahead-8(SP), $0
+	JNE  valuelimbs
+	MOVQ blocks+16(FP), BX
+	ADDQ $headValues__size, BX
+	MOVQ BX, blocks+16(FP)
+	MOVQ headValues_limbs(BX), SI
+	MOVQ headValues_values(BX), DX
+	TILELOADWIDE(4, BASE_SI, 0)
+	TILELOADWIDE(5, BASE_SI, 64)
+	MOVQ headSums_near+8(R12), R15
+	MOVQ R15, ahead-8(SP)
+
+valuelimbs:
+	DECQ ahead-8(SP)
 	LEAQ 1024(DX), BX
 	MOVQ headSums_near+8(R12), R15
-	SHLQ $12, R15
-	PRODUCTS
-	TILESTOREAT(0, BASE_DI, 0)
-	TILESTOREAT(1, BASE_DI, 1024)
-	TILESTOREAT(2, BASE_DI, 2048)
+	SHLQ $12, R15 // bytes of a block of the cache
+	LIMBS
 	MOVQ BX, DX
 
 valuevectors:
+	CMPQ R8, $2
+	JLT  valuestore
 	MOVQ units+8(FP), BX
-	OTHERUNITS(DI, BX)
-	TESTQ R8, R8
-	JZ   valuenext
 	MOVQ DI, R9
+	OTHERUNITS(R9, BX)
 	MOVQ headValues_nears(R14), R13
 	LEAQ headValues_near(R14), BX
 	TESTQ R13, R13
@@ -255,14 +307,34 @@ valuefarquery:
 valuedone:
 	ADDQ $UNITS, R10
 	ADDQ $128, R11
+	DECQ left-16(SP)
+	JNZ  valuestore
+	ADDQ $headValues__size, R14
+	MOVQ headSums_near+8(R12), R15
+	MOVQ R15, left-16(SP)
+	MOVQ headSums_near(R12), R10
+	MOVQ headSums_total(R12), R11
+
+valuestore:
+	TESTQ R8, R8
+	JZ   valueproducts
+	CMPQ R8, count+24(FP)
+	JGT  valuenext
+	STORE
+
+valueproducts:
+	CMPQ R8, count+24(FP)
+	JGE  valuenext
+	ZERO
+	PRODUCTS
 
 valuenext:
+	MOVQ units+8(FP), BX
+	OTHERUNITS(DI, BX)
 	INCQ R8
-	CMPQ R8, headSums_near+8(R12)
+	LEAQ -1(R8), BX
+	CMPQ BX, count+24(FP)
 	JLE  valuepanel
-	ADDQ $headValues__size, R14
-	DECQ count+24(FP)
-	JNZ  valueblock
 	TILERELEASE
 	VZEROUPPER
 	RET
