@@ -77,8 +77,38 @@ shared uint tops[PARTS];
 const uint WORDS = 4u * HDV; // of a head
 const uint PER = (PARTS * WORDS + THREADS - 1u) / THREADS;
 
+vec4 inputs[PER];
+uint stored[8u * PER]; // the words of the cache that hold values of other positions too: high and low limbs of four channels
+
+// item is the word w of a part that an invocation has as item i; none for part PARTS.
+void item(uint i, out uint part, out uint w) {
+    part = min((i * THREADS + gl_LocalInvocationID.x) / WORDS, PARTS);
+    w = (i * THREADS + gl_LocalInvocationID.x) % WORDS;
+}
+
+bool stores(uint part) { return part < PARTS && part != QUERY && head % (heads / kvHeads) == 0u; }
+
+// load begins to make the limbs: what comes from memory.
+void load() {
+    for (uint i = 0u; i < PER; i++) {
+        uint part, w;
+        item(i, part, w);
+        inputs[i] = vec4(0.0);
+        if (part < PARTS) {
+            inputs[i] = headWord(part, (part == QUERY ? head : kvHead) * HD, pos, w);
+        }
+        if (stores(part) && part == VALUE) {
+            for (uint c = 0u; c < 4u; c++) {
+                uint at = valueWord(4u * cacheBlock(slot, kvHead, uint(pos) / BLOCK), 4u * w + c, uint(pos) % BLOCK);
+                stored[8u * i + c] = cacheWords[at];
+                stored[8u * i + 4u + c] = cacheWords[at + 4u * LIMB_VECTORS];
+            }
+        }
+    }
+}
+
 // store puts word w of the key or value into the cache.
-void store(uint part, uint w, ivec4 hi, ivec4 lo, int exponent) {
+void store(uint i, uint part, uint w, int exponent, ivec4 hi, ivec4 lo) {
     uint block = 4u * cacheBlock(slot, kvHead, uint(pos) / BLOCK);
     uint p = uint(pos) % BLOCK;
     if (w == 0u) {
@@ -90,38 +120,27 @@ void store(uint part, uint w, ivec4 hi, ivec4 lo, int exponent) {
         cacheWords[at + 4u * LIMB_VECTORS] = packed(lo);
         return;
     }
+    int shift = int(8u * (p % 4u));
     for (uint c = 0u; c < 4u; c++) {
         uint at = valueWord(block, 4u * w + c, p);
-        int shift = int(8u * (p % 4u));
-        cacheWords[at] = bitfieldInsert(cacheWords[at], uint(hi[c]), shift, 8);
-        at += 4u * LIMB_VECTORS;
-        cacheWords[at] = bitfieldInsert(cacheWords[at], uint(lo[c]), shift, 8);
+        cacheWords[at] = bitfieldInsert(stored[8u * i + c], uint(hi[c]), shift, 8);
+        cacheWords[at + 4u * LIMB_VECTORS] = bitfieldInsert(stored[8u * i + 4u + c], uint(lo[c]), shift, 8);
     }
 }
 
 // prepare makes the limbs; it reports what is not finite, and then says no.
 bool prepare() {
     uint tid = gl_LocalInvocationID.x;
-    vec4 v[PER];
+    uint part, w;
     if (tid < PARTS) {
         tops[tid] = 0u;
     }
-    for (uint i = 0u; i < PER; i++) {
-        uint part = (i * THREADS + tid) / WORDS;
-        uint w = (i * THREADS + tid) % WORDS;
-        v[i] = vec4(0.0);
-        if (part < PARTS) {
-            uint base = (part == QUERY ? head : kvHead) * HD;
-            for (uint j = 0u; j < 4u; j++) {
-                v[i][j] = headValue(part, base, pos, 4u * w + j);
-            }
-        }
-    }
     barrier();
     for (uint i = 0u; i < PER; i++) {
-        uint part = (i * THREADS + tid) / WORDS;
+        item(i, part, w);
+        vec4 v = inputs[i];
         if (part < PARTS) {
-            atomicMax(tops[part], max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
+            atomicMax(tops[part], max(max(absBits(v.x), absBits(v.y)), max(absBits(v.z), absBits(v.w))));
         }
     }
     barrier();
@@ -135,22 +154,22 @@ bool prepare() {
         exponents[tid] = rowExponent(tops[tid]);
     }
     for (uint i = 0u; i < PER; i++) {
-        uint part = (i * THREADS + tid) / WORDS;
-        uint w = (i * THREADS + tid) % WORDS;
-        if (part < PARTS) {
-            int e = rowExponent(tops[part]);
-            float scale = pow2(-e);
-            ivec4 hi, lo;
-            for (uint c = 0u; c < 4u; c++) {
-                ivec2 l = limbs2(scaledTo(v[i][c], scale));
-                hi[c] = l.x;
-                lo[c] = l.y;
-            }
-            limbs[2u * part * HDV + w / 4u][w % 4u] = packed(hi);
-            limbs[(2u * part + 1u) * HDV + w / 4u][w % 4u] = packed(lo);
-            if (part != QUERY && head % (heads / kvHeads) == 0u) {
-                store(part, w, hi, lo, e);
-            }
+        item(i, part, w);
+        if (part == PARTS) {
+            break;
+        }
+        int e = rowExponent(tops[part]);
+        float scale = pow2(-e);
+        ivec4 hi, lo;
+        for (uint c = 0u; c < 4u; c++) {
+            ivec2 l = limbs2(scaledTo(inputs[i][c], scale));
+            hi[c] = l.x;
+            lo[c] = l.y;
+        }
+        limbs[2u * part * HDV + w / 4u][w % 4u] = packed(hi);
+        limbs[(2u * part + 1u) * HDV + w / 4u][w % 4u] = packed(lo);
+        if (stores(part)) {
+            store(i, part, w, e, hi, lo);
         }
     }
     barrier();
@@ -171,6 +190,8 @@ uvec4 withOwn(uvec4 values, uint limb, uint channel, uint g) {
 }
 #else
 layout(std430, set = 0, binding = 1) readonly buffer Queries { uvec4 queries[]; }; // heads.comp
+
+void load() {}
 
 bool prepare() {
     uint at = (row * heads + head) * (2u * HDV + 1u);
@@ -213,6 +234,7 @@ void main() {
     uint hi = uint(pos) + 1u;
     uint base = firstBlock(pos);
     uint span = blockCount(pos) * BLOCK;
+    load();
     if (!prepare()) {
         return;
     }
@@ -297,9 +319,9 @@ void main() {
         x = max(x, uint(w.top - ZERO_EXPONENT));
         sum = add64(sum, w.sum);
     }
-    int X = int(workgroupMax(x)) + ZERO_EXPONENT;
-    float denominator = fromFixed36(workgroupAdd64(sum));
-    barrier();
+    sum = workgroupMaxAdd64(x, sum);
+    int X = int(x) + ZERO_EXPONENT;
+    float inverse = recipOf(fromFixed36(sum));
 
     for (uint c0 = 0u; c0 < HDP; c0 += THREADS) {
         uint channel = c0 + tid % min(HDP, THREADS);
@@ -333,7 +355,7 @@ void main() {
             for (uint i = 1u; i < sharers; i++) {
                 total = add64(total, parts[tid + i * HDP]);
             }
-            dst[(row * heads + head) * HD + channel] = outputOf(total, X, denominator);
+            dst[(row * heads + head) * HD + channel] = outputBy(total, pow2(X - 12), inverse);
         }
         barrier();
     }

@@ -56,12 +56,12 @@ void main() {
     }
     int pos = positionOf(row);
 
-    float v[PER * 4u];
+    vec4 v[PER];
     uint base = (row * (part == QUERY ? heads : stored) + head) * HD;
     uint top = 0u;
-    for (uint i = 0u; i < PER * 4u; i++) {
-        v[i] = headValue(part, base, pos, 4u * (i / 4u * gl_WorkGroupSize.x + gl_LocalInvocationID.x) + i % 4u);
-        top = max(top, absBits(v[i]));
+    for (uint i = 0u; i < PER; i++) {
+        v[i] = headWord(part, base, pos, i * gl_WorkGroupSize.x + gl_LocalInvocationID.x);
+        top = max(top, max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
     }
     top = workgroupMax(top);
     if (top >= INF_BITS) {
@@ -90,7 +90,7 @@ void main() {
         }
         ivec4 hi, lo;
         for (uint c = 0u; c < 4u; c++) {
-            ivec2 limbs = limbs2(scaledTo(v[4u * i + c], scale));
+            ivec2 limbs = limbs2(scaledTo(v[i][c], scale));
             hi[c] = limbs.x;
             lo[c] = limbs.y;
         }

@@ -10,6 +10,15 @@ layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySin { float qu
 layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCos { float keyCos[]; };
 layout(std430, set = 0, binding = HEADS + 6) readonly buffer KeySin { float keySin[]; };
 
+// The same by four.
+layout(std430, set = 0, binding = HEADS) readonly buffer QQuads { vec4 qQuads[]; };
+layout(std430, set = 0, binding = HEADS + 1) readonly buffer KQuads { vec4 kQuads[]; };
+layout(std430, set = 0, binding = HEADS + 2) readonly buffer VQuads { vec4 vQuads[]; };
+layout(std430, set = 0, binding = HEADS + 3) readonly buffer QueryCosQuads { vec4 queryCosQuads[]; };
+layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySinQuads { vec4 querySinQuads[]; };
+layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCosQuads { vec4 keyCosQuads[]; };
+layout(std430, set = 0, binding = HEADS + 6) readonly buffer KeySinQuads { vec4 keySinQuads[]; };
+
 const uint QUERY = 0u;
 const uint KEY = 1u;
 const uint VALUE = 2u;
@@ -40,4 +49,40 @@ float headValue(uint part, uint base, int pos, uint d) {
     precise float y0 = x * c - other * s;
     precise float y1 = x * c + other * s;
     return flushed(second ? y1 : y0);
+}
+
+vec4 headQuads(uint part, uint at) {
+    if (part == QUERY) {
+        return qQuads[at];
+    }
+    return part == KEY ? kQuads[at] : vQuads[at];
+}
+
+// headWord is word w, four channels, of the head that begins at base.
+vec4 headWord(uint part, uint base, int pos, uint w) {
+    vec4 x = vec4(0.0);
+    if (HD % 4u != 0u || ROPE == 2u || ROPE != 0u && PAIRS % 4u != 0u) {
+        for (uint i = 0u; i < 4u; i++) {
+            x[i] = headValue(part, base, pos, 4u * w + i);
+        }
+        return x;
+    }
+    if (4u * w >= HD) {
+        return x;
+    }
+    x = headQuads(part, base / 4u + w);
+    if (ROPE == 0u || part == VALUE || 2u * w >= PAIRS) {
+        return x;
+    }
+    bool second = 4u * w >= PAIRS;
+    vec4 other = headQuads(part, base / 4u + (second ? w - PAIRS / 4u : w + PAIRS / 4u));
+    uint t = uint(pos) * PAIRS / 4u + w % max(PAIRS / 4u, 1u);
+    vec4 c = part == QUERY ? queryCosQuads[t] : keyCosQuads[t];
+    vec4 s = part == QUERY ? querySinQuads[t] : keySinQuads[t];
+    for (uint i = 0u; i < 4u; i++) {
+        precise float y0 = x[i] * c[i] - other[i] * s[i];
+        precise float y1 = x[i] * c[i] + other[i] * s[i];
+        x[i] = flushed(second ? y1 : y0);
+    }
+    return x;
 }

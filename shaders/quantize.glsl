@@ -5,7 +5,7 @@ ivec4 scaledWord(uint i, float factor) {
     return ivec4(scaledTo(v[i].x, factor), scaledTo(v[i].y, factor), scaledTo(v[i].z, factor), scaledTo(v[i].w, factor));
 }
 
-// quantizeRow reports a row that is not finite, and then says no. A barrier follows what it keeps unless there is one subgroup.
+// quantizeRow reports a row that is not finite, and then says no. A barrier follows what it keeps.
 bool quantizeRow(uint row) {
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {

@@ -1,67 +1,61 @@
-// Reductions over a workgroup of whatever subgroup size. Each gives every invocation the result and has one barrier, which
-// what they wrote to shared memory before has passed too; all invocations must call them together.
+// Reductions over a workgroup of whatever subgroup size. Each gives every invocation the result and has a barrier, which what
+// they wrote to shared memory before has passed too; all invocations must call them together.
 
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
-// Reductions take the two halves in turn: who begins one has left the one before the last behind, and so has everyone, since
-// all have met in the last.
-shared uvec4 subgroupPartial[2][128]; // 1,024 invocations in subgroups of 8
-uint subgroupTurn = 0u;
+// What subgroups have found, by three reductions in turn: while one goes on nobody is before the one before it, so that the place
+// of the one after it, which was that of the second before, can be cleared.
+shared uvec4 reduced[3];
+uint reductions = 0u;
+
+// beginReduction is the place of the next one, cleared.
+uint beginReduction() {
+    uint place = reductions % 3u;
+    if (gl_LocalInvocationID.x == 0u) {
+        if (reductions == 0u) {
+            reduced[0] = uvec4(0u);
+        }
+        reduced[(place + 1u) % 3u] = uvec4(0u);
+    }
+    if (reductions == 0u) {
+        barrier();
+    }
+    reductions++;
+    return place;
+}
 
 uint workgroupMax(uint v) {
+    uint place = beginReduction();
     v = subgroupMax(v);
-    if (gl_NumSubgroups == 1u) {
-        return v;
-    }
-    uint turn = subgroupTurn;
-    subgroupTurn ^= 1u;
     if (subgroupElect()) {
-        subgroupPartial[turn][gl_SubgroupID].x = v;
+        atomicMax(reduced[place].x, v);
     }
     barrier();
-    v = 0u;
-    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
-        v = max(v, subgroupPartial[turn][i].x);
-    }
-    return subgroupMax(v);
+    return reduced[place].x;
 }
 
-// workgroupAdd sums each component modulo 2^32.
-uvec4 workgroupAdd(uvec4 v) {
-    v = subgroupAdd(v);
-    if (gl_NumSubgroups == 1u) {
-        return v;
-    }
-    uint turn = subgroupTurn;
-    subgroupTurn ^= 1u;
-    if (subgroupElect()) {
-        subgroupPartial[turn][gl_SubgroupID] = v;
-    }
-    barrier();
-    v = uvec4(0u);
-    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
-        v += subgroupPartial[turn][i];
-    }
-    return subgroupAdd(v);
-}
-
-// workgroupMaxAdd is the maximum of the first and the sum, modulo 2^32, of the second.
+// workgroupMaxAdd is the maximum of the first component and the sum, modulo 2^32, of each of the others.
 uvec2 workgroupMaxAdd(uvec2 v) {
+    uint place = beginReduction();
     v = uvec2(subgroupMax(v.x), subgroupAdd(v.y));
-    if (gl_NumSubgroups == 1u) {
-        return v;
-    }
-    uint turn = subgroupTurn;
-    subgroupTurn ^= 1u;
     if (subgroupElect()) {
-        subgroupPartial[turn][gl_SubgroupID].xy = v;
+        atomicMax(reduced[place].x, v.x);
+        atomicAdd(reduced[place].y, v.y);
     }
     barrier();
-    v = uvec2(0u);
-    for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
-        uvec2 w = subgroupPartial[turn][i].xy;
-        v = uvec2(max(v.x, w.x), v.y + w.y);
+    return reduced[place].xy;
+}
+
+uvec4 workgroupMaxAdd(uvec4 v) {
+    uint place = beginReduction();
+    v = uvec4(subgroupMax(v.x), subgroupAdd(v.yzw));
+    if (subgroupElect()) {
+        atomicMax(reduced[place].x, v.x);
+        atomicAdd(reduced[place].y, v.y);
+        atomicAdd(reduced[place].z, v.z);
+        atomicAdd(reduced[place].w, v.w);
     }
-    return uvec2(subgroupMax(v.x), subgroupAdd(v.y));
+    barrier();
+    return reduced[place];
 }

@@ -1,10 +1,14 @@
 // The 64-bit sum of a workgroup. Included after int64.glsl and reduce.glsl.
 
-// workgroupAdd64 sums pairs (int64.glsl), modulo 2^64: by quarters of 16 bits, whose sums fit in 32.
+// workgroupMaxAdd64 sums pairs (int64.glsl), modulo 2^64, by parts of 21 bits, whose sums over 1,024 invocations fit in 32; top
+// becomes its maximum.
+uvec2 workgroupMaxAdd64(inout uint top, uvec2 v) {
+    uvec4 r = workgroupMaxAdd(uvec4(top, v.x & 0x1fffffu, v.x >> 21 | (v.y & 0x3ffu) << 11, v.y >> 10));
+    top = r.x;
+    return add64(add64(uvec2(r.y, 0u), left64(uvec2(r.z, 0u), 21u)), uvec2(0u, r.w << 10));
+}
+
 uvec2 workgroupAdd64(uvec2 v) {
-    uvec4 q = workgroupAdd(uvec4(v.x & 0xffffu, v.x >> 16, v.y & 0xffffu, v.y >> 16));
-    uvec2 r = uvec2(q.x, 0u);
-    r = add64(r, left64(uvec2(q.y, 0u), 16u));
-    r = add64(r, uvec2(0u, q.z));
-    return add64(r, uvec2(0u, q.w << 16));
+    uint none = 0u;
+    return workgroupMaxAdd64(none, v);
 }

@@ -46,7 +46,7 @@ func (r *recording) rowChainAt(i int) (c rowChain, ok bool) {
 }
 
 // rowShared is what linear_row.comp needs of shared memory besides the limbs.
-const rowShared = 4096
+const rowShared = 64
 
 // takes says that the operation at index i is a linear one of the chain's row, which it does not overwrite.
 func (c *rowChain) takes(r *recording, i int) bool {
@@ -155,6 +155,7 @@ func (c *rowChain) dispatch(r *recording, keep bool, act, add *Op, matrices ...*
 	if act != nil {
 		sets = 2
 	}
+	// The size does not depend on the number of outputs, so that a gate tries the very shaders of a matrix on a part of it.
 	threads := max(256, d.info.Subgroup)
 	if vectors > 128 {
 		threads = min(1024, d.info.MaxInvocations)
