@@ -63,7 +63,6 @@ Query owned[OWNED];
 int top[OWNED];                         // X
 uvec2 ownedInfo[OWNED], nextInfo[OWNED]; // of the block at hand and of the one after
 
-uvec2 total[4u * MATRIX_SHARE]; // of four tiles of 16 channels
 LEFT staged[6];                 // weights of the block at hand: [limbs][halves of the block]
 
 #ifdef COOPERATIVE
@@ -157,31 +156,36 @@ void fill(uint block) {
     }
 }
 
-// factorOf says how a sum is shifted by n: with exact, for n >= 0, by a factor. Else by a factor for the sum times 2^14, of which
-// the upper word remains; where that would be less than 1, bit 31 says that the sum is to lose its last 31 bits before.
-uint factorOf(int n, bool exact) {
-    if (exact) {
-        return 1u << n;
-    }
-    return n >= -18 ? 1u << (n + 18) : 0x80000000u | (n >= -49 ? 1u << (n + 49) : 0u);
-}
+// Totals, of four tiles of 16 channels. Devices with matrices have 64-bit integers.
+#ifdef COOPERATIVE
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#define WIDE int64_t
+const WIDE ZERO = 0l;
+uvec2 pairOf(WIDE v) { return uvec2(uint(v), uint(v >> 32)); }
+#else
+#define WIDE uvec2
+const WIDE ZERO = uvec2(0u);
+uvec2 pairOf(WIDE v) { return v; }
+#endif
 
-// added is total plus (t * 2^16 + u) shifted.
-uvec2 added(uvec2 total, int t, int u, uint factor, bool exact) {
-    int h, l;
+WIDE total[4u * MATRIX_SHARE];
+
+// wordOf is what added takes for a shift by n <= 12: with exact, for n >= 0, a factor, else by how much 2^12 times the sum is
+// shifted down, no more than what leaves nothing.
+int wordOf(int n, bool exact) { return exact ? 1 << n : min(12 - n, 63); }
+
+// added is total plus the shifted t * 2^16 + u, which is below 2^44.
+WIDE added(WIDE total, int t, int u, int word, bool exact) {
+#ifdef COOPERATIVE
     if (exact) {
-        imulExtended(t, int(factor << 16), h, l);
-        total = add64(total, uvec2(l, h));
-        imulExtended(u, int(factor), h, l);
-        return add64(total, uvec2(l, h));
+        return total + int64_t(t) * int64_t(word << 16) + int64_t(u) * int64_t(word);
     }
-    uvec2 b = add64(uvec2(t << 30, t >> 2), uvec2(u << 14, u >> 18));
-    b = int(factor) < 0 ? uvec2(b.y << 1 | b.x >> 31, int(b.y) >> 31) : b;
-    factor &= 0x7fffffffu;
-    uint upper, lower;
-    umulExtended(b.x, factor, upper, lower);
-    imulExtended(int(b.y), int(factor), h, l);
-    return add64(add64(total, uvec2(l, h)), uvec2(upper + (lower >> 31), 0u));
+    // A half is added and lost by way of one bit more.
+    return total + (((int64_t(t) * int64_t(1 << 29) + int64_t(u) * int64_t(1 << 13)) >> word) + 1l >> 1);
+#else
+    uvec2 sum = add64(uvec2(t << 16, t >> 16), widened(u));
+    return add64(total, shift64(sum, exact ? findMSB(word) : 12 - word));
+#endif
 }
 
 SUMS joined(SUMS high, SUMS low) {
@@ -192,7 +196,7 @@ SUMS joined(SUMS high, SUMS low) {
 }
 
 // addTile adds the products of the staged weights and the values of 16 channels to the totals.
-void addTile(uint tile, uint limbs, SUMS factors, bool exact) {
+void addTile(uint tile, uint limbs, SUMS words, bool exact) {
     SUMS s[4]; // in units of 2^24, 2^16, 2^8 and 1
     BY_MATRIX for (uint i = 0u; i < 4u; i++) {
         s[i] = noSums();
@@ -212,7 +216,7 @@ void addTile(uint tile, uint limbs, SUMS factors, bool exact) {
     }
     SUMS t = joined(s[0], s[1]);
     SUMS u = joined(s[2], s[3]);
-#define ADD(i) total[tile * MATRIX_SHARE + i] = added(total[tile * MATRIX_SHARE + i], SUM(t, i), SUM(u, i), uint(SUM(factors, i)), exact);
+#define ADD(i) total[tile * MATRIX_SHARE + i] = added(total[tile * MATRIX_SHARE + i], SUM(t, i), SUM(u, i), SUM(words, i), exact);
     if (exact) {
         EACH_SUM(ADD)
     } else {
@@ -221,9 +225,9 @@ void addTile(uint tile, uint limbs, SUMS factors, bool exact) {
 }
 
 // putWord gives owned query i its word.
-void putWord(uint i, uint word) {
+void putWord(uint i, int word) {
     if (ownedBy(i) < 16u) {
-        stage[WORDS + gl_SubgroupID * 4u + ownedBy(i) / 4u][ownedBy(i) % 4u] = word;
+        stage[WORDS + gl_SubgroupID * 4u + ownedBy(i) / 4u][ownedBy(i) % 4u] = uint(word);
     }
 }
 
@@ -241,16 +245,16 @@ void addBlock() {
     }
     exact = subgroupMin(exact ? 1u : 0u) != 0u;
     BY_MATRIX for (uint i = 0u; i < OWNED; i++) {
-        putWord(i, factorOf(ownedInfo[i].x == 0u ? 0 : int(ownedInfo[i].y) - top[i] + 12, exact));
+        putWord(i, wordOf(ownedInfo[i].x == 0u ? 0 : int(ownedInfo[i].y) - top[i] + 12, exact));
     }
     subgroupBarrier();
-    SUMS factors = rowValues(WORDS + gl_SubgroupID * 4u);
+    SUMS words = rowValues(WORDS + gl_SubgroupID * 4u);
     BY_MATRIX for (uint i = 0u; i < 6u; i++) {
         if (i >= 2u || limbs == 3u) {
             staged[i] = left(gl_SubgroupID * OWN + i / 2u * LIMB + i % 2u * 2u, PITCH);
         }
     }
-#define ADD_TILE(tile) addTile(tile, limbs, factors, exact);
+#define ADD_TILE(tile) addTile(tile, limbs, words, exact);
     EACH_TILE(ADD_TILE)
 }
 
@@ -258,9 +262,9 @@ void addBlock() {
 void keepTile(Tile t, uint from, uint to, uint tile, uint channel, SUMS scales, SUMS inverses) {
     uint at = gl_SubgroupID * 128u;
     SUMS a, b;
-#define RESULT(i) SUM(a, i) = floatBitsToInt(outputBy(total[tile * MATRIX_SHARE + i], intBitsToFloat(SUM(scales, i)), intBitsToFloat(SUM(inverses, i))));
-#define LOW(i) SUM(a, i) = int(total[tile * MATRIX_SHARE + i].x);
-#define HIGH(i) SUM(b, i) = int(total[tile * MATRIX_SHARE + i].y);
+#define RESULT(i) SUM(a, i) = floatBitsToInt(outputBy(pairOf(total[tile * MATRIX_SHARE + i]), intBitsToFloat(SUM(scales, i)), intBitsToFloat(SUM(inverses, i))));
+#define LOW(i) SUM(a, i) = int(pairOf(total[tile * MATRIX_SHARE + i]).x);
+#define HIGH(i) SUM(b, i) = int(pairOf(total[tile * MATRIX_SHARE + i]).y);
     subgroupBarrier();
     if (WHOLE) {
         EACH_SUM(RESULT)
@@ -289,7 +293,7 @@ void keepTile(Tile t, uint from, uint to, uint tile, uint channel, SUMS scales, 
 
 void run(Tile t, uint from, uint to, uint channel) {
     for (uint i = 0u; i < 4u * MATRIX_SHARE; i++) {
-        total[i] = uvec2(0u);
+        total[i] = ZERO;
     }
     uint base = firstBlock(positionOf(from));
     uint count = uint(positionOf(to - 1u)) / BLOCK + 1u - base;
@@ -315,7 +319,7 @@ void run(Tile t, uint from, uint to, uint channel) {
     SUMS inverses = noSums();
     if (WHOLE) {
         BY_MATRIX for (uint i = 0u; i < OWNED; i++) {
-            putWord(i, floatBitsToUint(pow2(top[i] - 12)));
+            putWord(i, floatBitsToInt(pow2(top[i] - 12)));
         }
         subgroupBarrier();
         scales = rowValues(WORDS + gl_SubgroupID * 4u);
@@ -324,7 +328,7 @@ void run(Tile t, uint from, uint to, uint channel) {
             uint q = gl_SubgroupID * 16u + ownedBy(i);
             uint row = t.row + q / TILE_HEADS;
             if (owned[i].end != 0u) {
-                putWord(i, floatBitsToUint(recipOf(denominatorOf(rowHead(row, t.head + q % TILE_HEADS), positionOf(row)))));
+                putWord(i, floatBitsToInt(recipOf(denominatorOf(rowHead(row, t.head + q % TILE_HEADS), positionOf(row)))));
             }
         }
         subgroupBarrier();

@@ -30,7 +30,8 @@ const (
 	noContraction         = 42
 	opMatrixTimesScalar   = 143
 	capabilityInt8        = 39
-	capabilityCooperative = 6022 // matrices, whose elements are int8
+	capabilityInt64       = 11
+	capabilityCooperative = 6022 // matrices, whose elements are int8; devices that have them have int64
 	relaxedPrecision      = 0
 )
 
@@ -118,7 +119,7 @@ func faults(module []uint32) (found []string) {
 			fault("instruction %d: a signed remainder is not the same everywhere", op)
 		case op == opExtInst && !exactInstructions[in[4]]:
 			fault("extended instruction %d is not known to be exact", in[4])
-		case op == opCapability && optionalCapabilities[in[1]] && !(cooperative && in[1] == capabilityInt8):
+		case op == opCapability && optionalCapabilities[in[1]] && !(cooperative && (in[1] == capabilityInt8 || in[1] == capabilityInt64)):
 			fault("capability %d, which a device may lack", in[1])
 		}
 	}

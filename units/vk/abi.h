@@ -49,6 +49,7 @@ enum {
 typedef struct { int32_t sType; void *pNext; } Head;
 
 typedef struct { int32_t sType; void *pNext; unsigned char properties[824]; } Properties2;
+enum { FEATURE_INT64 = 40 }; // shaderInt64 of VkPhysicalDeviceFeatures
 typedef struct { int32_t sType; void *pNext; VkBool32 features[55]; } Features2;
 typedef struct { int32_t sType; void *pNext; uint32_t size; VkFlags stages, operations; VkBool32 quad; } SubgroupProperties;
 typedef struct { int32_t sType; void *pNext; uint8_t device[16], driver[16], luid[8]; uint32_t mask; VkBool32 luidValid; } IDProperties;

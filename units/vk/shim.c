@@ -213,7 +213,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	out->rte32 = fc.rte32;
 	out->preserve32 = fc.preserve32;
 	out->max_allocation = m3.allocation;
-	if (mf.matrix && mm.model && i8.int8)
+	if (mf.matrix && mm.model && i8.int8 && f.features[FEATURE_INT64])
 		list_matrices(physical, out);
 	return 0;
 }
@@ -263,6 +263,7 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	MatrixFeatures mf = {0};
 	MemoryModelFeatures mm = {0};
 	Int8Features i8 = {0};
+	VkBool32 core_features[55] = {0};
 	void *chain = NULL, **tail = &chain;
 	szf.control = df.dot = mf.matrix = mm.model = i8.int8 = 1;
 	if (info->subgroup_control)
@@ -273,10 +274,11 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 		CHAIN(mf, ST_COOPERATIVE_MATRIX_FEATURES);
 		CHAIN(mm, ST_MEMORY_MODEL_FEATURES);
 		CHAIN(i8, ST_INT8_FEATURES);
+		core_features[FEATURE_INT64] = 1;
 	}
 	float priority = 1;
 	QueueCreateInfo q = {ST_DEVICE_QUEUE_CREATE_INFO, NULL, 0, family, 1, &priority};
-	DeviceCreateInfo c = {ST_DEVICE_CREATE_INFO, chain, 0, 1, &q, 0, NULL, count, names, NULL};
+	DeviceCreateInfo c = {ST_DEVICE_CREATE_INFO, chain, 0, 1, &q, 0, NULL, count, names, core_features};
 	VkResult r = in.create_device(physical, &c, NULL, device);
 	if (r < 0)
 		return r;

@@ -90,7 +90,7 @@ type DeviceInfo struct {
 	PreserveNaN    bool // the execution mode SignedZeroInfNanPreserve for float32
 
 	// Matrices are the cooperative-matrix shapes for int8 x int8 -> int32 of a subgroup. Others must not be used: they
-	// compile, and give wrong results.
+	// compile, and give wrong results. None are listed without int8 and int64 in shaders.
 	Matrices []MatrixShape
 
 	TimestampNanos float64 // one tick; 0 if the queue has no timestamps
