@@ -42,6 +42,7 @@ type attention struct {
 	index     int
 	cache     *vulkanCache
 	isShort   bool
+	isGrouped bool
 	matrices  string // the ending of the names of shaders on matrices; "" for others
 	stride    int    // positions for which a row and head has room
 	chunks    int
@@ -94,7 +95,10 @@ func (r *recording) newAttention(i int) *attention {
 	a.isShort = a.stride <= shortSpan && r.rows <= shortRows
 	hd := 16 * a.cache.headVectors()
 	a.queries = r.attendBuf("queries", r.rows*op.Heads*(2*hd+16))
-	if a.isShort {
+	if a.isGrouped = !a.isShort && a.groups(r); a.isGrouped {
+		a.tileHeads, _, _ = a.groupShape(r)
+	}
+	if a.isShort || a.isGrouped {
 		none := r.tables()
 		a.rows, a.scores, a.maxima, a.partials, a.totals = r.rows, none, none, none, none
 		return a
@@ -119,9 +123,12 @@ func (r *recording) newAttention(i int) *attention {
 func (a *attention) run(r *recording) {
 	for first := 0; first < r.rows; first += a.rows {
 		end := min(first+a.rows, r.rows)
-		if a.isShort {
+		switch {
+		case a.isShort:
 			a.short(r, first, end)
-		} else {
+		case a.isGrouped:
+			a.group(r, first, end)
+		default:
 			a.long(r, first, end)
 		}
 	}

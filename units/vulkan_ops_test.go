@@ -29,13 +29,20 @@ func TestVulkanAttendPasses(t *testing.T) {
 		groups      int
 		scratchRows int64
 		matrices    bool
+		grouped     bool
 	}{
-		{"short", 1 << 16, 1, 1, 1 << 16, false}, {"rows", 0, 1 << 16, 1, 1 << 16, false}, {"tiles", 0, 1, 1, 1 << 16, false},
-		{"tiles and parts", 0, 1, 1 << 16, 1 << 16, false}, {"tiles and parts of a few rows", 0, 1, 1 << 16, 5, false},
-		{"matrix tiles", 0, 1, 1, 1 << 16, true}, {"matrix tiles and parts of a few rows", 0, 1, 1 << 16, 5, true},
+		{"short", 1 << 16, 1, 1, 1 << 16, false, false}, {"rows", 0, 1 << 16, 1, 1 << 16, false, false}, {"tiles", 0, 1, 1, 1 << 16, false, false},
+		{"tiles and parts", 0, 1, 1 << 16, 1 << 16, false, false}, {"tiles and parts of a few rows", 0, 1, 1 << 16, 5, false, false},
+		{"matrix tiles", 0, 1, 1, 1 << 16, true, false}, {"matrix tiles and parts of a few rows", 0, 1, 1 << 16, 5, true, false},
+		{"grouped heads", 0, 1 << 16, 1, 1 << 16, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := vulkanTest(t, VulkanOptions{})
+			oldGroup := groupTile
+			defer func() { groupTile = oldGroup }()
+			if groupTile = 0; c.grouped {
+				groupTile = 4
+			}
 			oldRows, oldTiled, oldScratch, oldGroups, oldMatrixGroups := shortRows, tiledRows, attendScratch, attendGroups, matrixGroups
 			defer func() {
 				shortRows, tiledRows, attendScratch, attendGroups, matrixGroups, attendTiled = oldRows, oldTiled, oldScratch, oldGroups, oldMatrixGroups, false
