@@ -75,15 +75,31 @@ func TestGateCatchesFaults(t *testing.T) {
 	}
 	// Attention alone where heads that share keys fill block tiles.
 	if best := kernelSets()[0]; best.pairs != nil {
-		k := *best
-		k.pairs = func(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int) {
+		pairs, scores, values, weights := *best, *best, *best, *best
+		pairs.pairs = func(dst []unitSums, init []int32, w []uint8, a []int8, rows, groups int) {
 			best.pairs(dst, init, w, a, rows, groups)
 			dst[len(dst)-1][1][panelRows+3] ^= 1 << 16
 		}
-		_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Heads: 5, KVHeads: 1, HeadDim: 64, Context: 200})
-		var ge *GateError
-		if !errors.As(err, &ge) || ge.Op != OpAttend {
-			t.Errorf("pairs: the gate says %v", err)
+		scores.headScores = func(h *headScores) {
+			best.headScores(h)
+			for i := range blockPositions { // of the last query with the first block
+				h.dst[(h.n-1)*blockPositions+i] += float32(i % 2)
+			}
+		}
+		values.headValues = func(h *headSums, blocks []headValues) {
+			best.headValues(h, blocks)
+			h.near[len(h.near)-1][1][3] ^= 1 << 16
+		}
+		weights.weighTile = func(x []float32, low []int8, parts []blockWeights, m []float32, exps []int16, sums []weightSums) {
+			best.weighTile(x, low, parts, m, exps, sums)
+			sums[len(sums)-1][0][7] += 1 << 10
+		}
+		for name, k := range map[string]*kernels{"pairs": &pairs, "scores": &scores, "values": &values, "weights": &weights} {
+			_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, k), GateShapes{Heads: 5, KVHeads: 1, HeadDim: 64, Context: 200})
+			var ge *GateError
+			if !errors.As(err, &ge) || ge.Op != OpAttend {
+				t.Errorf("%s of whole heads: the gate says %v", name, err)
+			}
 		}
 	}
 	// Attention alone: the stored keys of a context of several blocks.
