@@ -68,8 +68,9 @@ func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOption
 }
 
 // vulkanMemory is what a device can hold: what is left of its own memory, all of it where the driver does not tell. One without
-// its own shares the machine's, of which free bytes are left.
+// its own shares the machine's, of which free bytes are left. A device that is full has a byte: 0 would say that it is not known.
 func vulkanMemory(info *vk.DeviceInfo, own, free int64) int64 {
+	own = max(own, 1)
 	if shared := info.CPU() || info.Type == "integrated"; shared && free > 0 {
 		return min(own, free)
 	}

@@ -16,6 +16,7 @@ func TestVulkanMemory(t *testing.T) {
 		own, free, want int64
 	}{
 		{kind: "discrete", own: 140 * gib, free: 2 * gib, want: 140 * gib},
+		{kind: "discrete", own: 0, free: 2 * gib, want: 1},
 		{kind: "integrated", own: 16 * gib, free: 2 * gib, want: 2 * gib},
 		{kind: "cpu", own: 2 * gib, free: 8 * gib, want: 2 * gib},
 		{kind: "cpu", own: 2 * gib, free: 0, want: 2 * gib}, // the system does not tell

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -70,10 +69,9 @@ func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, 
 	start := time.Now()
 	g.report, err = units.Gate(device, shapes)
 	g.Seconds = time.Since(start).Seconds()
-	var wrong *units.GateError
 	switch {
-	case errors.As(err, &wrong):
-		g.Wrong, g.Error = true, wrong.Error()
+	case units.WrongBit(err):
+		g.Wrong, g.Error = true, strings.TrimPrefix(err.Error(), "gating "+g.Device+": ")
 		return nil, g, device.Close()
 	case err != nil:
 		device.Close()

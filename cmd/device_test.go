@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"dchain/stage"
@@ -89,5 +90,61 @@ func TestStageDemotion(t *testing.T) {
 	}
 	if _, _, err := opts.Demote(t.Context()); err == nil || !strings.Contains(err.Error(), "--backend") {
 		t.Errorf("after the last kernels: %v", err)
+	}
+}
+
+// auditedDevice is one whose audits find a wrong bit once a matrix of a name is made.
+type auditedDevice struct {
+	units.Device
+	matrix string
+	wrong  atomic.Bool
+}
+
+func (d *auditedDevice) NewLinear(name string, n, k int, mode units.WeightMode) (units.Linear, error) {
+	if name == d.matrix {
+		d.wrong.Store(true)
+	}
+	return d.Device.NewLinear(name, n, k, mode)
+}
+
+func (d *auditedDevice) Compile(p units.Program) (units.Executable, error) {
+	e, err := d.Device.Compile(p)
+	return auditedExecutable{e, d}, err
+}
+
+type auditedExecutable struct {
+	units.Executable
+	dev *auditedDevice
+}
+
+func (e auditedExecutable) Run(rows []units.Row, in, out []float32) error {
+	if e.dev.wrong.Load() {
+		return &units.AuditError{Op: units.OpLinear}
+	}
+	return e.Executable.Run(rows, in, out)
+}
+
+// A wrong bit that the audits find, in the gates or while the speed is measured, is one like those that the gates find.
+func TestAuditDemotion(t *testing.T) {
+	for _, matrix := range []string{"gate", "probe"} {
+		var stderr bytes.Buffer
+		a := &app{ui: newUI(&bytes.Buffer{}, &stderr)}
+		opts := &stage.ServerOptions{}
+		backendOf := func(name, matrix string) backend {
+			return backend{name, func() (units.Device, error) {
+				d, err := units.NewCPU(units.CPUOptions{Threads: 1})
+				return &auditedDevice{Device: d, matrix: matrix}, err
+			}, freeMemory}
+		}
+		left, err := a.takeDevice(opts, []backend{backendOf("fast", matrix), backendOf("slow", ""), backendOf("slower", "")},
+			units.GateShapes{Linears: []units.LinearShape{{N: 16, K: 64}}})
+		if err != nil {
+			t.Errorf("wrong in matrices of %q: %v", matrix, err)
+			continue
+		}
+		defer opts.Device.Close()
+		if len(left) != 1 || left[0].name != "slower" || !strings.Contains(stderr.String(), "the fast kernels are not used, they gave a wrong bit: ") {
+			t.Errorf("wrong in matrices of %q: %d backends are left, said %q", matrix, len(left), stderr.String())
+		}
 	}
 }

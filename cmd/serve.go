@@ -190,16 +190,26 @@ func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes u
 	if len(backends) == 0 {
 		return nil, errors.New("--backend allows no other")
 	}
-	device, gate, err := a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) { return gateBackend(b, shapes) })
+	var probe units.ProbeResult
+	device, gate, err := a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) {
+		device, gate, err := gateBackend(b, shapes)
+		if device == nil {
+			return nil, gate, err
+		}
+		if probe, err = units.Probe(device); units.WrongBit(err) {
+			gate.Passed, gate.Wrong, gate.Error = false, true, err.Error()
+			return nil, gate, device.Close()
+		}
+		if err != nil {
+			device.Close()
+			return nil, gate, err
+		}
+		return device, gate, nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
-	probe, err := units.Probe(device)
-	if err != nil {
-		device.Close()
-		return nil, err
-	}
 	opts.Device = device
 	h := &opts.Local
 	h.Backend, h.MemoryBytes, h.CapacityGMACs, h.ProbeHash = device.Name(), uint64(gate.memory()), probe.GMACs, probe.Hash

@@ -3,6 +3,7 @@ package stage_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
+	"dchain/inspect"
 	"dchain/plan"
 	"dchain/stage"
 	"dchain/transport"
@@ -122,5 +126,93 @@ func TestDemotion(t *testing.T) {
 				t.Errorf("demoted %d times, said %q", demoted, said)
 			}
 		}
+	}
+}
+
+// TestDemotionFails: a stage that has no other device says so, and how to go on from then on.
+func TestDemotionFails(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	whole := plan.Range{First: 0, Last: m.Spec.Layers - 1}
+	c := startCluster(t, m, nil, 1)
+	demoted := 0
+	c.serve(m, plan.None, func(o *stage.ServerOptions) {
+		o.Device = &wrongDevice{Device: o.Device}
+		o.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+			demoted++
+			return nil, transport.Hello{}, errors.New("no other fits")
+		}
+	})
+	for _, want := range []string{"audit of add", "no other fits", "--backend"} { // the first ring is probed
+		if _, _, err := c.connect([]plan.Range{whole}, c.options()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		waitFor(t, "the ring to end", func() bool { return c.servers[0].Rings() == 0 })
+	}
+	if demoted != 1 {
+		t.Errorf("demoted %d times", demoted)
+	}
+}
+
+// TestDemotionForModel: a device that gives a wrong bit at the shapes of the model that is assigned makes way for the next.
+func TestDemotionForModel(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	whole := plan.Range{First: 0, Last: m.Spec.Layers - 1}
+	c := startCluster(t, m, nil, 1)
+	demoted := 0
+	c.serve(nil, plan.None, func(o *stage.ServerOptions) {
+		o.OpenModel = func(context.Context, string) (*inspect.Model, error) {
+			if demoted < 2 {
+				return nil, fmt.Errorf("gating: %w", &units.GateError{Device: "the best"})
+			}
+			return m, nil
+		}
+		o.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+			demoted++
+			return newDevice(t, 1), o.Local, nil
+		}
+	})
+	if _, _, err := c.connect([]plan.Range{whole}, c.options()); err != nil || demoted != 2 {
+		t.Errorf("demoted %d times, %v", demoted, err)
+	}
+}
+
+// slowDevice makes its first matrix when it is told to.
+type slowDevice struct {
+	units.Device
+	matrices atomic.Int32
+	begin    func()
+}
+
+func (d *slowDevice) NewLinear(name string, n, k int, mode units.WeightMode) (units.Linear, error) {
+	if d.matrices.Add(1) == 1 {
+		d.begin()
+	}
+	return d.Device.NewLinear(name, n, k, mode)
+}
+
+// TestAssignmentsTakeTurns: heads that come while the stage loads for another use what that one has loaded.
+func TestAssignmentsTakeTurns(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	whole := plan.Range{First: 0, Last: m.Spec.Layers - 1}
+	var loaded []int32
+	for _, heads := range []int{1, 3} {
+		c := startCluster(t, m, nil, heads)
+		dev := &slowDevice{Device: newDevice(t, 1)}
+		dev.begin = func() { waitFor(t, "the heads", func() bool { return c.servers[0].Rings() == heads }) }
+		c.serve(m, plan.None, func(o *stage.ServerOptions) { o.Device = dev })
+		var all errgroup.Group
+		for range heads {
+			all.Go(func() error {
+				_, _, err := c.connect([]plan.Range{whole}, c.options())
+				return err
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Error(err)
+		}
+		loaded = append(loaded, dev.matrices.Load())
+	}
+	if loaded[0] == 0 || loaded[1] != loaded[0] {
+		t.Errorf("%d matrices for one head, %d for three at once", loaded[0], loaded[1])
 	}
 }

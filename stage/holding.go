@@ -10,6 +10,34 @@ import (
 	"dchain/units"
 )
 
+// take gives a member the layers of its assignment. Assignments take turns: of two at once, the second finds what the first has
+// loaded.
+func (s *Server) take(ctx context.Context, m *member) (*holding, error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	held, err := s.hold(ctx, m.assign)
+	if err == nil {
+		m.hold(held)
+	}
+	return held, err
+}
+
+// busy says whether a ring computes here. The one whose turn it is has nothing to compute with yet.
+func (s *Server) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.rings {
+		if m.holds() {
+			return true
+		}
+	}
+	return false
+}
+
 // hold returns the layers an assignment asks for: the ones held, or freshly loaded ones when no ring uses the old.
 func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, error) {
 	rng := plan.Range{First: int(a.First), Last: int(a.Last)}
@@ -26,7 +54,7 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 		return nil, err
 	}
 	s.mu.Lock()
-	held, others := s.held, len(s.rings)-1
+	held := s.held
 	s.mu.Unlock()
 	if held == nil && s.opts.Range.Len() > 0 { // given back with a device
 		var err error
@@ -47,7 +75,7 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 		if s.opts.Range.Len() > 0 {
 			return nil, s.refusal(held, a, rng)
 		}
-		if others > 0 {
+		if s.busy() {
 			return nil, refuse(transport.FaultBusy, "the stage is serving layers %v of %s to another head", held.rng, held.name)
 		}
 		s.mu.Lock()
@@ -101,24 +129,25 @@ func (s *Server) condemn(err error) {
 // demote replaces a device that gave a wrong bit. What was loaded on it is given back.
 func (s *Server) demote(ctx context.Context) error {
 	s.mu.Lock()
-	wrong, others, held := s.wrong, len(s.rings)-1, s.held
-	if wrong != nil && others == 0 && s.opts.Demote != nil {
-		s.held = nil
-	}
+	wrong, held := s.wrong, s.held
 	s.mu.Unlock()
 	switch {
 	case wrong == nil:
 		return nil
 	case s.opts.Demote == nil:
 		return refuse(transport.FaultAudit, "the stage computes nothing more, its device gave a wrong bit (%v): restart it with another --backend", wrong)
-	case others > 0:
+	case s.busy():
 		return refuse(transport.FaultBusy, "the stage's device gave a wrong bit (%v): it takes another when the other heads have left", wrong)
 	}
 	if held != nil {
+		s.mu.Lock()
+		s.held = nil
+		s.mu.Unlock()
 		held.close()
 	}
 	device, local, err := s.opts.Demote(ctx)
 	if err != nil {
+		s.opts.Demote = nil
 		return refuse(transport.FaultAudit, "the stage's device gave a wrong bit (%v), and there is no other: %v", wrong, err)
 	}
 	s.mu.Lock()
@@ -135,13 +164,20 @@ func (s *Server) refusal(held *holding, a *transport.Assignment, rng plan.Range)
 	return refuse(transport.FaultLayers, "the stage holds layers %v, the head asks for %v", held.rng, rng)
 }
 
-// model opens the assigned model and checks that it is the head's.
+// model opens the assigned model, for which the device may have to make way for another, and checks that it is the head's.
 func (s *Server) model(ctx context.Context, a *transport.Assignment) (*inspect.Model, error) {
 	m := s.opts.Model
-	if m == nil {
+	for m == nil {
 		var err error
-		if m, err = s.opts.OpenModel(ctx, a.Model); err != nil {
+		if m, err = s.opts.OpenModel(ctx, a.Model); err == nil {
+			break
+		}
+		if !units.WrongBit(err) {
 			return nil, refuse(transport.FaultLoad, "%v", err)
+		}
+		s.condemn(err)
+		if err := s.demote(ctx); err != nil {
+			return nil, err
 		}
 	}
 	if m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion) != a.Fingerprint {

@@ -60,6 +60,13 @@ func (m *member) hold(h *holding) {
 	m.engine, m.hidden = h.engine, h.model.Spec.Hidden
 }
 
+// holds says whether the member has its layers.
+func (m *member) holds() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.engine != nil
+}
+
 // dialAttempts bounds the tries to reach the next stage: it may not have read its own assignment yet.
 const dialAttempts = 4
 

@@ -47,6 +47,7 @@ type ServerOptions struct {
 type Server struct {
 	opts     ServerOptions
 	listener *transport.Listener
+	turn     chan struct{} // capacity 1; full while layers, or a device, are being chosen for an assignment
 
 	mu     sync.Mutex
 	device units.Device
@@ -76,7 +77,7 @@ func (h *holding) close() {
 
 // NewServer listens, and loads the layers when they are fixed. Run serves.
 func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
-	s := &Server{opts: opts, device: opts.Device, local: opts.Local, rings: map[[16]byte]*member{}}
+	s := &Server{opts: opts, turn: make(chan struct{}, 1), device: opts.Device, local: opts.Local, rings: map[[16]byte]*member{}}
 	if opts.Range.Len() > 0 {
 		if opts.Model == nil {
 			return nil, errors.New("serving fixed layers: no model given")
@@ -270,12 +271,11 @@ func (s *Server) join(ctx context.Context, link *transport.Link, a *transport.As
 		case <-ctx.Done():
 		}
 	}()
-	held, err := s.hold(ctx, a)
+	held, err := s.take(ctx, m)
 	if err != nil {
 		s.leave(m)
 		return nil, err
 	}
-	m.hold(held)
 	ready := &transport.Ready{Ring: a.Ring, Stage: a.Stage, Fingerprint: held.fingerprint, LoadMillis: uint32(held.loadTime.Milliseconds()), BytesRead: uint64(held.bytesRead)}
 	if a.NextAddr != "" && !a.Relay {
 		if err := m.dialNext(ctx); err != nil {

@@ -22,6 +22,13 @@ func (e *AuditError) Error() string {
 		e.Op, e.Layer, e.Row, e.Column, e.Got, e.Want)
 }
 
+// WrongBit says whether an error is that a device gave a wrong bit, in an audit or in its gates.
+func WrongBit(err error) bool {
+	var audit *AuditError
+	var gate *GateError
+	return errors.As(err, &audit) || errors.As(err, &gate)
+}
+
 // verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again.
 type verdict struct{ wrong atomic.Pointer[AuditError] }
 
