@@ -76,6 +76,9 @@ func (h *Head) EachLogits(ctx context.Context, ids []int, each func(pos int, log
 		asks[i] = &ask{}
 	}
 	for at := 0; at < len(ids); at += readoutRows {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		n := min(readoutRows, len(ids)-at)
 		if err := h.readout.scores(hidden[at*width:][:n*width], asks[:n]); err != nil {
 			return err

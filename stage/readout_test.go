@@ -2,6 +2,7 @@ package stage_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -143,5 +144,22 @@ func TestNextSamples(t *testing.T) {
 				t.Errorf("%+v, head %d: ids %v, want %v", sampling, i, res.IDs, want)
 			}
 		}
+	}
+}
+
+// TestEachLogitsCancelled: the readout of a long text ends when it is told to.
+func TestEachLogitsCancelled(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	h, _ := localHead(t, m, localOptions{mode: units.Int8, context: 128, sessions: 1, returnAll: true})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	stop := errors.New("stop")
+	last := 0
+	err := h.EachLogits(ctx, longPrompt(t, m, 120), func(pos int, _ []float32) error {
+		last = pos
+		cancel(stop)
+		return nil
+	})
+	if !errors.Is(err, stop) || last > 64 {
+		t.Errorf("went on to position %d, error %v", last, err)
 	}
 }
