@@ -114,13 +114,16 @@ func TestRegionIsGivenBack(t *testing.T) {
 	}
 }
 
-func residentBytes(t *testing.T) int {
+func residentBytes(t *testing.T) int { return statmBytes(t, 1) }
+
+// statmBytes is a field of /proc/self/statm: 0 is all that is mapped, 1 what is resident.
+func statmBytes(t *testing.T, field int) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := strconv.Atoi(strings.Fields(string(b))[1])
+	pages, err := strconv.Atoi(strings.Fields(string(b))[field])
 	if err != nil {
 		t.Fatal(err)
 	}

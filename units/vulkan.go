@@ -205,7 +205,11 @@ func (d *vulkanDevice) upload(contents []byte) (*vk.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b, b.Write(0, contents)
+	if err := b.Write(0, contents); err != nil {
+		d.free(b)
+		return nil, err
+	}
+	return b, nil
 }
 
 // vulkanVector is a parameter on the device, and on the host for audits.

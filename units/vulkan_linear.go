@@ -40,19 +40,24 @@ func (d *vulkanDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear
 		return nil, fmt.Errorf("reserving %q: %d rows of %d bytes, the device binds %d bytes", name, rowsPerPart, l.rowBytes*mode.Limbs(), d.info.MaxRange)
 	}
 	for first := 0; first < n; first += l.perPart {
-		p := linearPart{first: first, count: min(l.perPart, n-first)}
-		p.padded = padded(p.count, rowsPerPart)
-		var err error
-		if p.buf, err = d.buffer(int64(p.padded*mode.Limbs()*l.rowBytes), vk.Local); err != nil {
-			return nil, fmt.Errorf("reserving %q: %w", name, err)
-		}
-		l.parts = append(l.parts, p)
-		if err := l.clearPadding(&p); err != nil {
+		if err := l.reserve(first, min(l.perPart, n-first)); err != nil {
+			l.Close()
 			return nil, fmt.Errorf("reserving %q: %w", name, err)
 		}
 	}
 	l.scales = make([]float32, n)
 	return l, nil
+}
+
+// reserve adds a part of count output rows.
+func (l *vulkanLinear) reserve(first, count int) error {
+	p := linearPart{first: first, count: count, padded: padded(count, rowsPerPart)}
+	var err error
+	if p.buf, err = l.dev.buffer(int64(p.padded*l.mode.Limbs()*l.rowBytes), vk.Local); err != nil {
+		return err
+	}
+	l.parts = append(l.parts, p)
+	return l.clearPadding(&p)
 }
 
 // clearPadding zeroes the rows from count to padded.
