@@ -141,9 +141,6 @@ func (s *Sequence) Close() error {
 	return first
 }
 
-// Pos is the number of positions forwarded so far.
-func (s *Sequence) Pos() int { return s.pos }
-
 // Forward appends ids and returns the hidden state that the last stage returns: of the last position, or of every
 // position when the last stage returns all rows. Long inputs go in chunks, several in flight.
 func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {

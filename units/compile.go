@@ -275,8 +275,8 @@ func (c *checker) elementwise(op *Op) error {
 }
 
 const (
-	// MaxTop is the most values that OpTop gives.
-	MaxTop = 256
+	// maxTop is the most values that OpTop gives.
+	maxTop = 256
 	// maxTopWidth keeps the index of a value exact as a float32.
 	maxTopWidth = 1 << 24
 )
@@ -286,7 +286,7 @@ func (c *checker) top(op *Op) error {
 	if err != nil {
 		return err
 	}
-	if op.TopK < 1 || op.TopK > min(n, MaxTop) || n > maxTopWidth {
+	if op.TopK < 1 || op.TopK > min(n, maxTop) || n > maxTopWidth {
 		return fmt.Errorf("the %d largest of %d values", op.TopK, n)
 	}
 	if op.A == op.Dst {
