@@ -301,3 +301,48 @@ func TestRelayWhereUnreachable(t *testing.T) {
 		t.Errorf("error %v does not name hop 1 and the way out", err)
 	}
 }
+
+// TestEarlyActivation: rows that come while the stage still loads are refused.
+func TestEarlyActivation(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	c := startCluster(t, m, nil, 1)
+	sent := make(chan struct{})
+	dev := &slowDevice{Device: newDevice(t, 1), begin: func() { <-sent }}
+	c.serve(m, plan.None, func(o *stage.ServerOptions) { o.Device = dev })
+	t.Cleanup(func() { close(sent) })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	dial := func(hello transport.Hello) *transport.Link {
+		link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { link.Close(nil) })
+		if err := link.Send(&hello); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := link.Recv(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return link
+	}
+	hello := local(m)
+	head := dial(hello)
+	a := &transport.Assignment{Stage: 1, Stages: 1, Fingerprint: hello.Fingerprint, Last: int32(m.Spec.Layers - 1), Context: 8, Sessions: 1, PrevFingerprint: c.head.Fingerprint()}
+	if err := head.Send(a); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the loading", func() bool { return dev.matrices.Load() > 0 })
+	hello.Role = transport.RoleHop
+	f := transport.NewActivation(m.Spec.Hidden)
+	f.Seq, f.NextIndex, f.ModelHash = 1, 1, binary.LittleEndian.Uint32(hello.Fingerprint[:])
+	f.Seal()
+	if err := dial(hello).Send(f); err != nil {
+		t.Fatal(err)
+	}
+	got, err := head.Recv(ctx)
+	fault, ok := got.(*transport.Fault)
+	if !ok || !strings.Contains(fault.Text, "before the stage was ready") {
+		t.Errorf("got %+v, error %v", got, err)
+	}
+}

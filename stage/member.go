@@ -157,6 +157,9 @@ func (m *member) accept(f *transport.Activation) error {
 	if f.NextIndex != m.assign.Stage {
 		return refuse(transport.FaultProtocol, "an activation for stage %d arrived at stage %d", f.NextIndex, m.assign.Stage)
 	}
+	if !m.holds() {
+		return refuse(transport.FaultProtocol, "an activation arrived before the stage was ready")
+	}
 	if err := checkActivation(f, m.model, m.hidden); err != nil {
 		return err
 	}
