@@ -142,6 +142,9 @@ func (p *physical) query(index int, handle vulkan.PhysicalDevice, instanceVersio
 		SubgroupArithmetic: x.subgroup_ops&4 != 0, SubgroupShuffle: x.subgroup_ops&16 != 0,
 		DotProduct: x.dot != 0, DotProductFast: x.dot_fast != 0, RoundRTE: x.rte32 != 0, PreserveNaN: x.preserve32 != 0,
 	}
+	if p.info.SubgroupControl {
+		p.info.MaxInvocations = min(p.info.MaxInvocations, int(x.subgroup)*int(x.max_subgroups))
+	}
 	if t, ok := deviceTypes[props.DeviceType]; ok {
 		p.info.Type = t
 	}

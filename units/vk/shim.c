@@ -207,6 +207,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 		out->subgroup_control = 1;
 		out->min_subgroup = szp.min;
 		out->max_subgroup = szp.max;
+		out->max_subgroups = szp.maxWorkgroup;
 	}
 	out->dot = df.dot;
 	out->dot_fast = df.dot && dp.accelerated[4];

@@ -74,7 +74,7 @@ type DeviceInfo struct {
 	OffsetAlign    int64 // of a binding's offset
 	MaxShared      int   // shared memory of a workgroup
 	MaxPush        int   // push constants
-	MaxInvocations int   // of a workgroup
+	MaxInvocations int   // of a workgroup, which may require subgroups of size Subgroup
 	MaxGroups      [3]int
 
 	Subgroup           int // size without a request
