@@ -58,7 +58,7 @@ type weightSums [2][panelRows]int32
 
 const foldBlocks = 2048
 
-// span is the positions a query sees, [lo, hi).
+// visible is the positions a query sees, [lo, hi).
 func visible(pos, window int) (lo, hi int) {
 	if window > 0 {
 		lo = max(0, pos-window+1)
