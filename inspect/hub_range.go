@@ -59,6 +59,9 @@ func (c *hubClient) stream(ctx context.Context, commit, file string, pf *partFil
 			}
 			progress(int64(n))
 		}
+		if ctx.Err() != nil { // what has come already would be read on
+			return context.Cause(ctx)
+		}
 		if err == io.EOF && w.pos < end {
 			err = io.ErrUnexpectedEOF
 		}

@@ -69,7 +69,7 @@ func (b *bench) run(names []string, rounds int) error {
 	}
 	for _, name := range b.order {
 		v := slices.Sorted(slices.Values(b.figures[name]))
-		fmt.Printf("%-44s %9.2f  %.2f\n", name, v[len(v)/2], v)
+		fmt.Printf("%-44s %9.2f  %.2f\n", name, (v[(len(v)-1)/2]+v[len(v)/2])/2, v)
 	}
 	return nil
 }
@@ -121,6 +121,21 @@ func output(program string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
+// theirs runs the peer once and returns its rate.
+func (b *bench) theirs(args ...string) (float64, error) {
+	out, err := output(b.peer, append([]string{"-m", b.peerModel, "-r", "1", "-o", "json"}, args...)...)
+	if err != nil {
+		return 0, err
+	}
+	var r []struct {
+		Rate float64 `json:"avg_ts"`
+	}
+	if err := json.Unmarshal(out, &r); err != nil || len(r) != 1 {
+		return 0, fmt.Errorf("reading the peer's result of %v: %d results, %v", args, len(r), err)
+	}
+	return r[0].Rate, nil
+}
+
 // speed: prefill of 512 tokens, decode at a context of about 128, with one and two threads, and the peer's.
 func (b *bench) speed() error {
 	for threads := 1; threads <= 2; threads++ {
@@ -141,26 +156,18 @@ func (b *bench) speed() error {
 		if b.peer == "" {
 			continue
 		}
-		out, err := output(b.peer, "-m", b.peerModel, "-t", t, "-p", "512", "-n", "64", "-r", "1", "-o", "json")
+		theirPre, err := b.theirs("-t", t, "-p", "512", "-n", "0")
 		if err != nil {
 			return err
 		}
-		var theirs []struct {
-			Prompt int     `json:"n_prompt"`
-			Rate   float64 `json:"avg_ts"`
+		theirDec, err := b.theirs("-t", t, "-p", "0", "-n", "128", "-d", "64")
+		if err != nil {
+			return err
 		}
-		if err := json.Unmarshal(out, &theirs); err != nil {
-			return fmt.Errorf("reading the peer's result: %w", err)
-		}
-		for _, r := range theirs {
-			if r.Prompt > 0 {
-				b.add("peer prefill 512, threads "+t, r.Rate)
-				b.add("prefill ratio, threads "+t, pre[0].Prefill/r.Rate)
-			} else {
-				b.add("peer decode, threads "+t, r.Rate)
-				b.add("decode ratio, threads "+t, dec[0].Decode/r.Rate)
-			}
-		}
+		b.add("peer prefill 512, threads "+t, theirPre)
+		b.add("prefill ratio, threads "+t, pre[0].Prefill/theirPre)
+		b.add("peer decode, threads "+t, theirDec)
+		b.add("decode ratio, threads "+t, dec[0].Decode/theirDec)
 	}
 	return nil
 }
@@ -171,7 +178,7 @@ func (b *bench) context() error {
 	if err != nil {
 		return err
 	}
-	short, err := b.ours("--threads", "2", "-p", "512", "-n", "1")
+	short, err := b.ours("--threads", "2", "-p", "512", "-n", "1", "--repeat", "3") // it takes little time
 	if err != nil {
 		return err
 	}
