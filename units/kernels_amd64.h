@@ -103,24 +103,18 @@
 	DECL  AX      \
 	KMOVW AX, K1
 
-// REDUCE adds the lanes of z into its lowest, through the registers y, x of the same number and temporaries.
-#define REDUCE(z, y, x, ty, tx) \
-	VEXTRACTI64X4 $1, z, ty     \
-	VPADDD ty, y, y             \
-	VEXTRACTI128 $1, y, tx      \
-	VPADDD tx, x, x             \
-	VPSHUFD $0x4e, x, tx        \
-	VPADDD tx, x, x             \
-	VPSHUFD $0xb1, x, tx        \
-	VPADDD tx, x, x
-
-// HIGHEST leaves the largest lane of z in x; y, ty, x, tx are the shorter registers of z and of a temporary.
-#define HIGHEST(z, y, x, ty, tx) \
-	VEXTRACTF64X4 $1, z, ty       \
-	VMAXPS ty, y, y               \
-	VEXTRACTF128 $1, y, tx        \
-	VMAXPS tx, x, x               \
+// FOLD combines the lanes of z by an instruction into the lowest, which is that of x; y, x and ty, tx are the shorter registers of
+// z and of a temporary.
+#define FOLD(OP, z, y, x, ty, tx) \
+	VEXTRACTI64X4 $1, z, ty       \
+	OP ty, y, y                   \
+	VEXTRACTI128 $1, y, tx        \
+	OP tx, x, x                   \
 	VPSHUFD $0x4e, x, tx          \
-	VMAXPS tx, x, x               \
+	OP tx, x, x                   \
 	VPSHUFD $0xb1, x, tx          \
-	VMAXPS tx, x, x
+	OP tx, x, x
+
+// REDUCE adds lanes of 32 bits, HIGHEST finds the largest float.
+#define REDUCE(z, y, x, ty, tx) FOLD(VPADDD, z, y, x, ty, tx)
+#define HIGHEST(z, y, x, ty, tx) FOLD(VMAXPS, z, y, x, ty, tx)
