@@ -52,11 +52,11 @@ type blockWeights struct {
 	sums [3]int32
 }
 
-// weightSums are two parts, in 16 lanes each, of the sum of RNE(p * 2^36): in units of 2^18 and of 1. They hold those of
-// foldBlocks blocks.
+// weightSums are two parts, in 16 lanes each, of the sum of RNE(p * 2^36): in units of 2^18 and of 1. A block adds at most
+// 4 * 2^18 to a lane, so that 32 bits hold those of foldBlocks blocks.
 type weightSums [2][panelRows]int32
 
-const foldBlocks = 2048
+const foldBlocks = 1024
 
 // visible is the positions a query sees, [lo, hi).
 func visible(pos, window int) (lo, hi int) {
