@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"errors"
 
 	"dchain/inspect"
 	"dchain/units"
@@ -161,17 +162,17 @@ func (l *loader) matrix(role inspect.Role, t inspect.Tensor, rows []inspect.Rows
 	return p.linear, nil
 }
 
-// unpack opens the matrix where it lies in the packed file.
+// unpack opens the matrix that lies in the packed file.
 func (l *loader) unpack(p *matrixPart) (units.Linear, error) {
 	b, err := l.w.packed.take(p.String())
 	if err != nil {
 		return nil, err
 	}
 	lin, err := l.dev.(units.Packer).OpenLinear(p.tensor.Name, p.n, p.k, p.mode, b)
-	if err != nil {
-		return nil, l.w.packed.fail(err)
+	if errors.Is(err, units.ErrPacked) {
+		err = l.w.packed.fail(err)
 	}
-	return lin, nil
+	return lin, err
 }
 
 // experts declares the matrices of a mixture, from one tensor an expert or one for all.

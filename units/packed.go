@@ -2,21 +2,24 @@ package units
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"unsafe"
 )
 
-// Packer is a Device that works on matrices where they lie, so that they can be kept in a file, quantised and laid out,
-// and mapped by the next process.
+// ErrPacked is wrapped by the errors of OpenLinear that the bytes are to blame for.
+var ErrPacked = errors.New("not the bytes of such a matrix")
+
+// Packer is a Device whose matrices can be kept in a file, quantised and laid out, for the next process.
 type Packer interface {
 	Device
 	// Packing names the layout of packed matrices: those of one packing can be opened by every device of that packing.
 	Packing() string
-	// Packed is a finished matrix of this device as bytes, shared with it: read only, and only while the caller holds the
-	// matrix.
+	// Packed is a finished matrix of this device as bytes, which may be shared with it: read only, and only while the caller
+	// holds the matrix.
 	Packed(l Linear) ([]byte, error)
-	// OpenLinear makes a finished matrix of bytes that Packed gave for the same shape, mode and packing. The matrix
-	// works on them where they are: they are aligned to 64 and stay as they are as long as it is in use.
+	// OpenLinear makes a finished matrix of bytes that Packed gave for the same shape, mode and packing. The matrix may
+	// work on them where they are: they are aligned to 64 and stay as they are as long as it is in use.
 	OpenLinear(name string, n, k int, mode WeightMode, packed []byte) (Linear, error)
 }
 
@@ -51,10 +54,10 @@ func (d *cpuDevice) OpenLinear(name string, n, k int, mode WeightMode, packed []
 		return nil, err
 	}
 	if len(packed) != size {
-		return nil, fmt.Errorf("opening packed %q: %d bytes, want %d", name, len(packed), size)
+		return nil, fmt.Errorf("opening packed %q: %d bytes, want %d: %w", name, len(packed), size, ErrPacked)
 	}
 	if uintptr(unsafe.Pointer(unsafe.SliceData(packed)))%packedAlign != 0 {
-		return nil, fmt.Errorf("opening packed %q: its bytes are not aligned to %d", name, packedAlign)
+		return nil, fmt.Errorf("opening packed %q: its bytes are not aligned to %d: %w", name, packedAlign, ErrPacked)
 	}
 	l.hold(packed)
 	l.sealed.Store(true)

@@ -18,7 +18,7 @@ import (
 var scaleShader []byte
 
 // openAny opens the first device, for tests that any device passes.
-func openAny(t *testing.T, o Options) *Device {
+func openAny(t testing.TB, o Options) *Device {
 	t.Helper()
 	d, err := Open(o)
 	if !Built || errors.Is(err, ErrUnavailable) && os.Getenv("CI") != "true" {
@@ -35,7 +35,7 @@ func openAny(t *testing.T, o Options) *Device {
 	return d
 }
 
-func newBuffer(t *testing.T, d *Device, bytes int64, kind Kind) *Buffer {
+func newBuffer(t testing.TB, d *Device, bytes int64, kind Kind) *Buffer {
 	t.Helper()
 	b, err := d.NewBuffer(bytes, kind)
 	if err != nil {
@@ -166,6 +166,40 @@ func TestTransfers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// BenchmarkWrite measures how fast weights get to the device: in place from one thread and from four, where the host sees its
+// memory, and through the staging buffer.
+func BenchmarkWrite(b *testing.B) {
+	d := openAny(b, Options{})
+	const size, threads = 256 << 20, 4
+	buf, p := newBuffer(b, d, size, Local), make([]byte, size)
+	for i := range p {
+		p[i] = byte(i)
+	}
+	run := func(name string, write func() error) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				if err := write(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	if buf.Bytes() != nil {
+		run("in place", func() error { return buf.Write(0, p) })
+		run("in place, threads", func() error {
+			var g sync.WaitGroup
+			for i := range threads {
+				g.Go(func() { copy(buf.Bytes()[i*size/threads:], p[i*size/threads:(i+1)*size/threads]) })
+			}
+			g.Wait()
+			return nil
+		})
+	}
+	run("staged", func() error { return buf.staged(Upload, 0, p) })
+	run("read", func() error { return buf.Read(0, p) })
 }
 
 // TestMemory sees blocks shared, and freed with their last buffer.

@@ -1,0 +1,99 @@
+package units
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+)
+
+// vulkanPacking changes with any change of what bytes a given matrix is packed as, beside the constant it is named by.
+const vulkanPacking = 1
+
+// Packing: for each limb [n][K, padded] int8, then the scales, [n] float32. It does not depend on the limits of a device, nor on
+// its tier.
+func (d *vulkanDevice) Packing() string {
+	return fmt.Sprintf("vulkan %d, rows padded to %d, little-endian", vulkanPacking, vulkanPadK)
+}
+
+// Packed reads the matrix back.
+func (d *vulkanDevice) Packed(w Linear) ([]byte, error) {
+	l, ok := w.(*vulkanLinear)
+	if !ok || l.dev != d {
+		return nil, fmt.Errorf("packing a matrix: %T is none of this device", w)
+	}
+	if !l.sealed.Load() {
+		return nil, fmt.Errorf("packing %q: it is not finished", l.name)
+	}
+	packed := make([]byte, l.packedLimbs(), l.packedLimbs()+4*l.n)
+	for i := range l.parts {
+		p := &l.parts[i]
+		for limb := range l.mode.Limbs() {
+			at := l.packedRow(limb, p.first)
+			if err := p.buf.Read(l.offset(p, limb, 0), packed[at:at+p.count*l.rowBytes]); err != nil {
+				return nil, fmt.Errorf("packing %q: %w", l.name, err)
+			}
+		}
+	}
+	return floatBytes(packed, l.scales), nil
+}
+
+// OpenLinear copies the bytes to the device.
+func (d *vulkanDevice) OpenLinear(name string, n, k int, mode WeightMode, packed []byte) (Linear, error) {
+	w, err := d.NewLinear(name, n, k, mode)
+	if err != nil {
+		return nil, err
+	}
+	l := w.(*vulkanLinear)
+	if err := l.open(packed); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening packed %q: %w", name, err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *vulkanLinear) open(packed []byte) error {
+	if len(packed) != l.packedLimbs()+4*l.n {
+		return fmt.Errorf("%d bytes, want %d: %w", len(packed), l.packedLimbs()+4*l.n, ErrPacked)
+	}
+	type piece struct {
+		part         *linearPart
+		limb         int
+		first, count int // rows of the part
+	}
+	var pieces []piece
+	for i := range l.parts {
+		p := &l.parts[i]
+		rows := max(1, putBytes/l.rowBytes)
+		for limb := range l.mode.Limbs() {
+			for first := 0; first < p.count; first += rows {
+				pieces = append(pieces, piece{p, limb, first, min(rows, p.count-first)})
+			}
+		}
+	}
+	var mu sync.Mutex
+	var failed error
+	l.dev.pool.run(newJob(), len(pieces), func(_, i int) { // one core does not fill the bus
+		p := &pieces[i]
+		at := l.packedRow(p.limb, p.part.first+p.first)
+		if err := p.part.buf.Write(l.offset(p.part, p.limb, p.first), packed[at:at+p.count*l.rowBytes]); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = err
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	for i := range l.scales {
+		l.scales[i] = math.Float32frombits(binary.LittleEndian.Uint32(packed[l.packedLimbs()+4*i:]))
+	}
+	l.sealed.Store(true)
+	return l.Finish()
+}
+
+// packedRow is where output row n of a limb begins in packed bytes.
+func (l *vulkanLinear) packedRow(limb, n int) int { return (limb*l.n + n) * l.rowBytes }
+
+// packedLimbs is what the limbs take of packed bytes.
+func (l *vulkanLinear) packedLimbs() int { return l.mode.Limbs() * l.n * l.rowBytes }
