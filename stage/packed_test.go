@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,10 +31,15 @@ type packedLoad struct {
 
 func loadCached(t *testing.T, m *inspect.Model, dir string, mode units.WeightMode) packedLoad {
 	t.Helper()
+	return loadCachedOn(t, m, newDevice(t, 2), dir, mode)
+}
+
+func loadCachedOn(t *testing.T, m *inspect.Model, dev units.Device, dir string, mode units.WeightMode) packedLoad {
+	t.Helper()
 	var l packedLoad
 	before := m.Source.Stats().Bytes
 	positions := min(64, m.Spec.MaxPos)
-	w, err := stage.Load(context.Background(), m, newDevice(t, 2), stage.LoadOptions{
+	w, err := stage.Load(context.Background(), m, dev, stage.LoadOptions{
 		Range: plan.Range{First: 0, Last: m.Spec.Layers - 1}, Readout: true, Mode: mode, Context: positions,
 		Cache: dir, Note: func(text string) { l.notes = append(l.notes, text) },
 	})
@@ -290,6 +296,31 @@ func TestPackedDevice(t *testing.T) {
 	if len(notes) != 1 || !strings.Contains(notes[0], "has no packed form") {
 		t.Errorf("said %q", notes)
 	}
+}
+
+// fullDevice has no room for what is in a cache.
+type fullDevice struct{ units.Packer }
+
+var errFull = errors.New("the device is full")
+
+func (fullDevice) OpenLinear(string, int, int, units.WeightMode, []byte) (units.Linear, error) {
+	return nil, errFull
+}
+
+// TestPackedFull: what a device fails with for reasons of its own does not condemn the file.
+func TestPackedFull(t *testing.T) {
+	dir := t.TempDir()
+	m := openModel(t, "tales-qwen2")
+	first := loadCached(t, m, dir, units.Int8)
+	first.wrote(t)
+	_, err := stage.Load(t.Context(), m, fullDevice{newDevice(t, 1).(units.Packer)}, stage.LoadOptions{
+		Range: plan.Range{First: 0, Last: m.Spec.Layers - 1}, Readout: true, Context: 64, Cache: dir, Note: func(text string) { t.Errorf("said %q", text) },
+	})
+	if !errors.Is(err, errFull) {
+		t.Error(err)
+	}
+	second := loadCached(t, m, dir, units.Int8)
+	second.took(t)
 }
 
 // TestPackedTogether: stages that start at once, on one folder, all load.

@@ -113,6 +113,29 @@ func TestFamiliesOnVulkan(t *testing.T) {
 	}
 }
 
+// TestPackedOnVulkan: the matrices that a Vulkan device has kept give it the same logits as those it has quantised, and any tier
+// opens them.
+func TestPackedOnVulkan(t *testing.T) {
+	device := &vulkanDevices(t)[0]
+	m := openModel(t, "tales-qwen2")
+	dir := t.TempDir()
+	first := loadCachedOn(t, m, vulkanDevice(t, ""), dir, units.Int8)
+	first.wrote(t)
+	for _, tier := range units.VulkanTiers(device) {
+		second := loadCachedOn(t, m, vulkanDevice(t, tier), dir, units.Int8)
+		second.took(t)
+		if !slices.Equal(first.logits, second.logits) {
+			t.Errorf("%s: the cache changes logits", tier)
+		}
+		if second.read > first.read/5 {
+			t.Errorf("%s: %d bytes of the model were read again, %d before", tier, second.read, first.read)
+		}
+	}
+	if files := packedFiles(t, dir); len(files) != 1 {
+		t.Errorf("the cache holds %q", files)
+	}
+}
+
 // TestNextOnVulkan: without a recorder, where layers and readout are one program, a device gives the processor's ids: greedy,
 // from the most probable tokens and from all, alone and beside other sequences. The models differ in what their readouts have:
 // soft caps, projections, norms after the layers.
