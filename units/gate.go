@@ -282,8 +282,16 @@ func (g *gate) repeated(dev Executable, shape string, size int, in, want []float
 	return nil
 }
 
+// preparer is a program that has much to do before the first run with rows like these, which may be done while others run.
+type preparer interface{ prepare(rows []Row) error }
+
 // run is Run of the device to be gated.
 func (g *gate) run(dev Executable, rows []Row, in, out []float32) error {
+	if p, ok := dev.(preparer); ok {
+		if err := p.prepare(rows); err != nil {
+			return err
+		}
+	}
 	g.turn.Lock()
 	defer g.turn.Unlock()
 	return dev.Run(rows, in, out)

@@ -74,7 +74,7 @@ type vulkanDevice struct {
 	closed   atomic.Bool
 
 	mu        sync.Mutex
-	pipelines map[string]*vk.Pipeline
+	pipelines map[string]func() (*vk.Pipeline, error)
 	buffers   []*vk.Buffer // everything to free with the device
 	runs      []*vulkanExecutable
 }
@@ -105,7 +105,7 @@ func NewVulkan(o VulkanOptions) (Device, error) {
 		threads = DefaultThreads()
 	}
 	d := &vulkanDevice{vk: dev, info: dev.Info(), tier: o.Tier, auditEvery: o.AuditEvery, kern: kern, pool: newPool(threads),
-		pipelines: map[string]*vk.Pipeline{}}
+		pipelines: map[string]func() (*vk.Pipeline, error){}}
 	if err := d.start(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("opening %s: %w", d.info.Name, err)
@@ -246,6 +246,16 @@ func (d *vulkanDevice) NewVector(name string, v []float32) (Vector, error) {
 	return h, nil
 }
 
+// prepare makes ready what a run with these rows needs, its shaders above all.
+func (e *vulkanExecutable) prepare(rows []Row) error {
+	rows = rows[:min(len(rows), e.maxRows)]
+	if err := e.reserve(len(rows)); err != nil {
+		return err
+	}
+	_, err := e.recorded(batchShape{len(rows), e.contextOf(rows)})
+	return err
+}
+
 // floatBytes appends values as the device stores them.
 func floatBytes(b []byte, v []float32) []byte {
 	b = slices.Grow(b, 4*len(v))
@@ -255,24 +265,29 @@ func floatBytes(b []byte, v []float32) []byte {
 	return b
 }
 
-// pipeline is the shader of this name with specialisation constants; each combination is compiled once. Subgroup is the
-// required size, or 0.
+// pipeline is the shader of this name with specialisation constants; each combination is compiled once, several at a time: a
+// driver takes up to 40 milliseconds for one. Subgroup is the required size, or 0.
 func (d *vulkanDevice) pipeline(name string, bindings, pushBytes, subgroup int, constants []uint32) (*vk.Pipeline, error) {
 	key := fmt.Sprint(name, subgroup, constants)
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p := d.pipelines[key]; p != nil {
-		return p, nil
+	compile := d.pipelines[key]
+	if compile == nil {
+		compile = sync.OnceValues(func() (*vk.Pipeline, error) {
+			code, err := shaders.Code(name)
+			if err != nil {
+				return nil, err
+			}
+			return d.vk.NewPipeline(vk.PipelineSpec{Name: name, Code: code, Bindings: bindings, PushBytes: pushBytes,
+				Subgroup: subgroup, Constants: constants})
+		})
+		d.pipelines[key] = compile
 	}
-	code, err := shaders.Code(name)
-	if err != nil {
-		return nil, err
+	d.mu.Unlock()
+	p, err := compile()
+	if err != nil { // another time there may be memory for it
+		d.mu.Lock()
+		delete(d.pipelines, key)
+		d.mu.Unlock()
 	}
-	p, err := d.vk.NewPipeline(vk.PipelineSpec{Name: name, Code: code, Bindings: bindings, PushBytes: pushBytes,
-		Subgroup: subgroup, Constants: constants})
-	if err != nil {
-		return nil, err
-	}
-	d.pipelines[key] = p
-	return p, nil
+	return p, err
 }
