@@ -56,8 +56,9 @@ func cpuBackend(kernels string, o units.CPUOptions) backend {
 	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }, freeMemory}
 }
 
-func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions) backend {
-	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads}
+// vulkanBackend is a tier of a device; what its cache of shaders lacks goes to note.
+func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions, note func(text string)) backend {
+	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads, Note: note}
 	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 {
 		own := info.Memory
 		if left, known := vk.FreeMemory(info.Index); known {
@@ -77,25 +78,39 @@ func vulkanMemory(info *vk.DeviceInfo, own, free int64) int64 {
 	return own
 }
 
-// list is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
-// a software renderer, which computes on the processor too, is used only by name. The processor never stands in for a
-// Vulkan backend that was asked for by name.
-func (f *backendFlags) list(o units.CPUOptions) ([]backend, error) {
+// noteOnce says each thing once, whatever the tiers of a device repeat.
+func (a *app) noteOnce() func(text string) {
+	said := map[string]bool{}
+	return func(text string) {
+		if !said[text] {
+			said[text] = true
+			a.ui.note("%s", text)
+		}
+	}
+}
+
+// backends is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
+// a software renderer, which computes on the processor too, is used only by name, and Vulkan that does not work is spoken of
+// where there is some. The processor never stands in for a Vulkan backend that was asked for by name.
+func (a *app) backends(f *backendFlags, o units.CPUOptions) ([]backend, error) {
 	var all []backend
 	if f.backend != "cpu" {
 		info, err := f.vulkanDevice()
+		note := a.noteOnce()
 		switch {
 		case err == nil:
 			for _, tier := range units.VulkanTiers(info) {
-				if b := vulkanBackend(tier, info, o); f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
+				if b := vulkanBackend(tier, info, o, note); f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
 					all = append(all, b)
 				}
 			}
 			if len(all) == 0 {
 				return nil, fmt.Errorf("--backend %s: %s has no such units, it has %v", f.backend, info.Name, units.VulkanTiers(info))
 			}
-		case f.backend != "auto" || f.device != firstDevice || !errors.Is(err, vk.ErrUnavailable):
+		case f.backend != "auto" || f.device != firstDevice:
 			return nil, err
+		case !errors.Is(err, vk.ErrUnavailable):
+			note(fmt.Sprintf("GPUs are not used: %v", err))
 		}
 	}
 	if f.backend == "auto" || f.backend == "cpu" {
@@ -130,7 +145,7 @@ func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 }
 
 // gated is the backend of this name, which a parent process has gated.
-func (f *backendFlags) gated(name string, o units.CPUOptions) (backend, error) {
+func (a *app) gated(f *backendFlags, name string, o units.CPUOptions) (backend, error) {
 	tier, ok := strings.CutPrefix(name, vulkanPrefix)
 	if !ok {
 		return cpuBackend(name, o), nil
@@ -139,5 +154,5 @@ func (f *backendFlags) gated(name string, o units.CPUOptions) (backend, error) {
 	if err != nil {
 		return backend{}, err
 	}
-	return vulkanBackend(units.VulkanTier(tier), info, o), nil
+	return vulkanBackend(units.VulkanTier(tier), info, o, a.noteOnce()), nil
 }

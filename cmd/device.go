@@ -87,7 +87,7 @@ func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, 
 // openDevice opens the best backend that the flags allow and that gives the reference's bits at the given shapes. Those that
 // do not are reported and not used; without any that does, nothing is computed.
 func (a *app) openDevice(f *backendFlags, o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
-	backends, err := f.list(o)
+	backends, err := a.backends(f, o)
 	if err != nil {
 		return nil, kernelGate{}, err
 	}

@@ -56,7 +56,8 @@ type probeReport struct {
 	Numerics      int           `json:"numerics"`
 	Threads       int           `json:"threads"`
 	Vulkan        []probeVulkan `json:"vulkan"`
-	NoVulkan      string        `json:"no_vulkan,omitempty"` // why there is none
+	NoVulkan      string        `json:"no_vulkan,omitempty"`      // why there is none
+	RefusedVulkan []string      `json:"refused_vulkan,omitempty"` // devices that cannot be used, and why
 	Devices       []probeDevice `json:"devices"`
 	Used          string        `json:"used"` // backend, "" when none passes
 	ProbeHash     string        `json:"probe_hash,omitempty"`
@@ -90,6 +91,9 @@ func (r *probeReport) listVulkan() {
 	if err != nil {
 		r.NoVulkan = err.Error()
 	}
+	for _, err := range vk.Refused() {
+		r.RefusedVulkan = append(r.RefusedVulkan, err.Error())
+	}
 	for i := range devices {
 		d := &devices[i]
 		r.Vulkan = append(r.Vulkan, probeVulkan{d.Index, d.Name, d.Type, d.DriverName, fmt.Sprintf("%d.%d", d.API[0], d.API[1]), d.Memory, units.VulkanTiers(d)})
@@ -122,7 +126,7 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 	r := probeReport{Model: modelName(f.model), Numerics: units.NumericsVersion, Threads: cmp.Or(f.threads, units.DefaultThreads()), FreeMemory: freeMemory()}
 	shapes := gateShapes(&m.Spec, mode, true, true, stageGateContext)
 	r.listVulkan()
-	backends, err := f.list(units.CPUOptions{Threads: r.Threads})
+	backends, err := a.backends(&f.backendFlags, units.CPUOptions{Threads: r.Threads})
 	if err != nil {
 		return err
 	}
@@ -213,15 +217,18 @@ func (a *app) showProbe(r *probeReport) error {
 	if err := a.ui.printf("\n"); err != nil {
 		return err
 	}
-	vulkan := r.NoVulkan
+	var vulkan []string
+	if r.NoVulkan != "" {
+		vulkan = append(vulkan, r.NoVulkan)
+	}
 	for _, d := range r.Vulkan {
-		if vulkan != "" {
-			vulkan += "; "
-		}
-		vulkan += fmt.Sprintf("%d: %s (%s, %s, %v)", d.Index, d.Name, d.Type, plan.Bytes(d.MemoryBytes), d.Tiers)
+		vulkan = append(vulkan, fmt.Sprintf("%d: %s (%s, %s, %v)", d.Index, d.Name, d.Type, plan.Bytes(d.MemoryBytes), d.Tiers))
+	}
+	for _, why := range r.RefusedVulkan {
+		vulkan = append(vulkan, "not usable: "+why)
 	}
 	return a.ui.pairs([][2]string{
-		{"vulkan", vulkan},
+		{"vulkan", strings.Join(vulkan, "; ")},
 		{"shapes of", r.Model},
 		{"threads", fmt.Sprint(r.Threads)},
 		{"capacity", fmt.Sprintf("%.1f GB/s of int8 weights decoding (%.1f GMAC/s; prefill %.1f GMAC/s)", r.CapacityGBps, r.CapacityGMACs, r.PrefillGMACs)},

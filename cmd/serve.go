@@ -146,7 +146,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 	opts.Local.Threads, opts.Local.Watch = int32(cmp.Or(f.threads, units.DefaultThreads())), f.watch
 	var err error
 	if f.gated != "" {
-		b, err := f.backendFlags.gated(f.gated, cpu)
+		b, err := a.gated(&f.backendFlags, f.gated, cpu)
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		}
 		defer m.Close()
 	}
-	backends, err := f.backendFlags.list(cpu)
+	backends, err := a.backends(&f.backendFlags, cpu)
 	if err != nil {
 		return err
 	}

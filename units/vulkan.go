@@ -47,8 +47,10 @@ type VulkanOptions struct {
 	AuditEvery int
 	// Threads is the number of cores that quantise weights; 0 is as for the CPU device.
 	Threads int
-	// CacheDir is where compiled pipelines are kept; "" is a folder of the user's cache, "-" nowhere.
+	// CacheDir is where compiled pipelines are kept; "" is a folder of the user's cache, "-" nowhere. Note, which may be nil, is
+	// told what is wrong with it.
 	CacheDir string
+	Note     func(text string)
 }
 
 // vulkanDevice keeps weights, caches and activations on a Vulkan device and executes programs as recorded command
@@ -96,7 +98,7 @@ func NewVulkan(o VulkanOptions) (Device, error) {
 	} else if o.CacheDir == "-" {
 		o.CacheDir = ""
 	}
-	dev, err := vk.Open(vk.Options{Device: o.Device, CacheDir: o.CacheDir})
+	dev, err := vk.Open(vk.Options{Device: o.Device, CacheDir: o.CacheDir, Note: o.Note})
 	if err != nil {
 		return nil, err
 	}

@@ -112,6 +112,7 @@ typedef struct {
 	uint32_t types; struct { VkFlags flags; uint32_t heap; } type[32];
 	uint32_t heaps; struct { VkDeviceSize size; VkFlags flags; } heap[16];
 } MemoryProperties2;
+typedef struct { VkFlags flags; uint32_t count, timestampBits, granularity[3]; } QueueFamilyProperties;
 typedef struct { int32_t sType; void *pNext; VkDeviceSize budget[16], usage[16]; } MemoryBudgetProperties;
 
 typedef struct { int32_t sType; const void *pNext; VkFlags flags; const void *inheritance; } BeginInfo;

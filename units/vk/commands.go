@@ -45,6 +45,8 @@ func (d *Device) build(p *Pipeline, spec PipelineSpec) error {
 	switch {
 	case spec.PushBytes > info.MaxPush:
 		return fmt.Errorf("%d bytes of push constants, the device has %d", spec.PushBytes, info.MaxPush)
+	case spec.Bindings > info.MaxBindings:
+		return fmt.Errorf("%d storage buffers, the device has %d for a shader", spec.Bindings, info.MaxBindings)
 	case spec.Subgroup != 0 && (spec.Subgroup < info.MinSubgroup || spec.Subgroup > info.MaxSubgroup):
 		return fmt.Errorf("subgroups of %d, the device has %d to %d", spec.Subgroup, info.MinSubgroup, info.MaxSubgroup)
 	}
@@ -257,7 +259,8 @@ func (d *Device) run(buffers []vulkan.CommandBuffer) error {
 	}
 	r := C.shim_wait(d.shim, id(unsafe.Pointer(fence)), C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
 	if r != 0 {
-		d.lost.Store(true) // still running, or failed: nothing it uses may be touched
+		d.lost.Store(true)
+		d.hangs.Store(r == C.SHIM_TIMEOUT) // it may be running still
 		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, errors.Join(&Error{"vkWaitForFences", int(r)}, ErrDeviceLost))
 	}
 	d.freeFence(fence)
@@ -311,6 +314,9 @@ func (c *Commands) Times() ([]time.Duration, error) {
 // Free releases the list; it must not be running.
 func (c *Commands) Free() {
 	d := c.dev
+	if d.hangs.Load() {
+		return
+	}
 	if c.queries != nil {
 		vulkan.DestroyQueryPool(d.handle, c.queries, nil)
 	}

@@ -76,14 +76,39 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 	if err := check("vkEnumeratePhysicalDevices", int(vulkan.EnumeratePhysicalDevices(in, &n, handles))); err != nil {
 		return nil, err
 	}
-	devices := make([]physical, n)
-	for i := range devices {
-		if err := devices[i].query(i, handles[i], version); err != nil {
-			return nil, fmt.Errorf("device %d of Vulkan: %w", i, err)
+	return usable(int(n), func(i int, p *physical) error { return p.query(handles[i], version) })
+})
+
+// refused are the devices that cannot be used, each by its name; written once, by instance.
+var refused []error
+
+// usable are those of n devices that query does not refuse, numbered anew: one that is too old does not stand in the way of the
+// others.
+func usable(n int, query func(i int, p *physical) error) ([]physical, error) {
+	var devices []physical
+	refused = nil
+	for i := range n {
+		var p physical
+		if err := query(i, &p); err != nil {
+			refused = append(refused, err)
+			continue
 		}
+		p.info.Index = len(devices)
+		devices = append(devices, p)
+	}
+	if len(devices) == 0 {
+		return nil, errors.Join(refused...)
 	}
 	return devices, nil
-})
+}
+
+// Refused says of each device that List leaves out why.
+func Refused() []error {
+	if _, err := instance(); err != nil {
+		return nil
+	}
+	return refused
+}
 
 func check(call string, result int) error {
 	if result < 0 {
@@ -98,20 +123,22 @@ var deviceTypes = map[vulkan.PhysicalDeviceType]string{
 }
 
 // query fills p for one device.
-func (p *physical) query(index int, handle vulkan.PhysicalDevice, instanceVersion uint32) error {
+func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) error {
 	p.handle = handle
 	var props vulkan.PhysicalDeviceProperties
 	vulkan.GetPhysicalDeviceProperties(handle, &props)
 	props.Deref()
 	props.Limits.Deref()
 	limits := props.Limits
+	defer props.Free()
+	defer limits.Free()
 	p.api = min(props.ApiVersion, instanceVersion)
-	name := strings.TrimRight(string(props.DeviceName[:]), "\x00")
+	name, _, _ := strings.Cut(string(props.DeviceName[:]), "\x00")
 	if p.api < vulkan.MakeVersion(1, 1, 0) {
 		return fmt.Errorf("%s has Vulkan %d.%d, want at least 1.1: %w", name, p.api>>22, p.api>>12&0x3ff, ErrUnavailable)
 	}
 	if err := check("vkGetPhysicalDeviceProperties2", int(C.shim_query(unsafe.Pointer(handle), C.uint32_t(p.api), &p.extra))); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	vulkan.GetPhysicalDeviceMemoryProperties(handle, &p.memory)
 	p.memory.Deref()
@@ -132,12 +159,13 @@ func (p *physical) query(index int, handle vulkan.PhysicalDevice, instanceVersio
 	}
 	x := &p.extra
 	p.info = DeviceInfo{
-		Index: index, Name: name, Type: "other", DriverName: C.GoString(&x.driver[0]),
+		Name: name, Type: "other", DriverName: C.GoString(&x.driver[0]),
 		API:    [2]int{int(p.api >> 22), int(p.api >> 12 & 0x3ff)},
 		Memory: memory, MaxRange: int64(limits.MaxStorageBufferRange), MaxAllocation: int64(x.max_allocation),
 		OffsetAlign: int64(limits.MinStorageBufferOffsetAlignment), MaxShared: int(limits.MaxComputeSharedMemorySize),
-		MaxPush: int(limits.MaxPushConstantsSize), MaxInvocations: int(limits.MaxComputeWorkGroupInvocations),
-		Subgroup: int(x.subgroup), MinSubgroup: int(x.min_subgroup), MaxSubgroup: int(x.max_subgroup),
+		MaxPush: int(limits.MaxPushConstantsSize), MaxInvocations: int(min(limits.MaxComputeWorkGroupInvocations, limits.MaxComputeWorkGroupSize[0])),
+		MaxBindings: int(min(limits.MaxPerStageDescriptorStorageBuffers, limits.MaxDescriptorSetStorageBuffers)),
+		Subgroup:    int(x.subgroup), MinSubgroup: int(x.min_subgroup), MaxSubgroup: int(x.max_subgroup),
 		SubgroupControl:    x.subgroup_control != 0,
 		SubgroupArithmetic: x.subgroup_ops&4 != 0, SubgroupShuffle: x.subgroup_ops&16 != 0,
 		DotProduct: x.dot != 0, DotProductFast: x.dot_fast != 0, RoundRTE: x.rte32 != 0, PreserveNaN: x.preserve32 != 0,
@@ -161,27 +189,22 @@ func (p *physical) query(index int, handle vulkan.PhysicalDevice, instanceVersio
 	if timestamps {
 		p.info.TimestampNanos = float64(limits.TimestampPeriod)
 	}
-	limits.Free()
-	props.Free()
 	return nil
 }
 
 // pickQueue chooses a family for compute alone, else the first that computes at all.
 func (p *physical) pickQueue() (timestamps bool, err error) {
-	var n uint32
-	vulkan.GetPhysicalDeviceQueueFamilyProperties(p.handle, &n, nil)
-	families := make([]vulkan.QueueFamilyProperties, n)
-	vulkan.GetPhysicalDeviceQueueFamilyProperties(p.handle, &n, families)
+	var families [maxFamilies]C.shim_family
+	n := C.shim_families(unsafe.Pointer(p.handle), &families[0], maxFamilies)
 	best := -1
-	for i := range families {
-		families[i].Deref()
-		flags := vulkan.QueueFlagBits(families[i].QueueFlags)
+	for i, f := range families[:n] {
+		flags := vulkan.QueueFlagBits(f.flags)
 		if flags&vulkan.QueueComputeBit == 0 {
 			continue
 		}
 		if best < 0 || flags&vulkan.QueueGraphicsBit == 0 {
 			best = i
-			timestamps = families[i].TimestampValidBits == 64
+			timestamps = f.timestamp_bits == 64
 			if flags&vulkan.QueueGraphicsBit == 0 {
 				break
 			}
@@ -193,6 +216,9 @@ func (p *physical) pickQueue() (timestamps bool, err error) {
 	p.family = uint32(best)
 	return timestamps, nil
 }
+
+// maxFamilies is how many queue families are looked at; devices have fewer than ten.
+const maxFamilies = 32
 
 // List describes the devices, in the order of the loader.
 func List() ([]DeviceInfo, error) {
@@ -225,8 +251,10 @@ type Device struct {
 	shim     *C.shim_device
 	cache    vulkan.PipelineCache
 	cacheDir string
+	noteTo   func(text string)
 	spin     time.Duration
 	lost     atomic.Bool
+	hangs    atomic.Bool // lost, and may yet use what it was given: nothing is freed
 
 	queueMu sync.Mutex // held to submit
 	queue   vulkan.Queue
@@ -254,7 +282,7 @@ func Open(o Options) (*Device, error) {
 	if o.Device < 0 || o.Device >= len(devices) {
 		return nil, fmt.Errorf("opening Vulkan device %d: there are %d, counted from 0", o.Device, len(devices))
 	}
-	d := &Device{phys: &devices[o.Device], cacheDir: o.CacheDir, layouts: map[int]vulkan.DescriptorSetLayout{}}
+	d := &Device{phys: &devices[o.Device], cacheDir: o.CacheDir, noteTo: o.Note, layouts: map[int]vulkan.DescriptorSetLayout{}}
 	if !d.phys.info.CPU() {
 		d.spin = gpuSpin
 	}
@@ -276,7 +304,12 @@ func (d *Device) open() error {
 	var q vulkan.Queue
 	vulkan.GetDeviceQueue(d.handle, p.family, 0, &q)
 	d.queue = q
-	return d.openCache()
+	if err := d.openCache(); err != nil {
+		vulkan.DestroyDevice(d.handle, nil)
+		C.shim_free(d.shim)
+		return err
+	}
+	return nil
 }
 
 // Info describes the device.
@@ -293,18 +326,25 @@ func (d *Device) check(call string, result int) error {
 	return check(call, result)
 }
 
+func (d *Device) note(format string, args ...any) {
+	if d.noteTo != nil {
+		d.noteTo(fmt.Sprintf(format, args...))
+	}
+}
+
 // cachePath is where the pipelines of this device and driver are kept.
 func (d *Device) cachePath() string {
 	i := &d.phys.info
 	return filepath.Join(d.cacheDir, hex.EncodeToString(i.DeviceUUID[:])+"-"+hex.EncodeToString(i.DriverUUID[:])+".pipelines")
 }
 
+// openCache makes the cache of pipelines with what earlier runs have kept, which nothing depends on.
 func (d *Device) openCache() error {
 	info := vulkan.PipelineCacheCreateInfo{SType: vulkan.StructureTypePipelineCacheCreateInfo}
 	if d.cacheDir != "" {
 		data, err := os.ReadFile(d.cachePath())
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("reading the pipeline cache: %w", err)
+			d.note("compiled shaders of earlier runs are not used: %v", err)
 		}
 		if len(data) > 0 { // the driver checks it and ignores what is not its own
 			mem := C.CBytes(data)
@@ -350,12 +390,15 @@ func (d *Device) saveCache() error {
 // Close waits for the device, keeps its pipelines for the next run and destroys them and the device. Buffers and commands
 // are to be freed before.
 func (d *Device) Close() error {
+	if d.hangs.Load() {
+		return fmt.Errorf("closing %s: it does not answer: %w", d.phys.info.Name, ErrDeviceLost)
+	}
 	var err error
 	if !d.lost.Load() {
 		err = d.check("vkDeviceWaitIdle", int(vulkan.DeviceWaitIdle(d.handle)))
 		if err == nil && d.cacheDir != "" && len(d.pipes) > 0 {
-			if err = d.saveCache(); err != nil {
-				err = fmt.Errorf("keeping the pipeline cache: %w", err)
+			if unkept := d.saveCache(); unkept != nil {
+				d.note("compiled shaders are not kept, the next start compiles them again: %v", unkept)
 			}
 		}
 	}

@@ -262,7 +262,7 @@ func (b *Buffer) staged(kind Kind, off int64, p []byte) error {
 
 // Free releases the buffer; no commands that use it may be running, and none may be run again.
 func (b *Buffer) Free() {
-	if b.handle == nil {
+	if b.handle == nil || b.dev.hangs.Load() {
 		return
 	}
 	vulkan.DestroyBuffer(b.dev.handle, b.handle, nil)

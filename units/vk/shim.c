@@ -19,6 +19,7 @@ static struct {
 	void (*properties2)(void *, Properties2 *);
 	void (*features2)(void *, Features2 *);
 	void (*memory2)(void *, MemoryProperties2 *);
+	void (*families)(void *, uint32_t *, QueueFamilyProperties *);
 	VkResult (*extensions)(void *, const char *, uint32_t *, ExtensionProperties *);
 	VkResult (*create_device)(void *, const DeviceCreateInfo *, const void *, void **);
 	VkResult (*matrices)(void *, uint32_t *, MatrixProperties *);
@@ -78,6 +79,7 @@ void shim_instance(void *instance) {
 	INSTANCE(properties2, "vkGetPhysicalDeviceProperties2");
 	INSTANCE(features2, "vkGetPhysicalDeviceFeatures2");
 	INSTANCE(memory2, "vkGetPhysicalDeviceMemoryProperties2");
+	INSTANCE(families, "vkGetPhysicalDeviceQueueFamilyProperties");
 	INSTANCE(extensions, "vkEnumerateDeviceExtensionProperties");
 	INSTANCE(create_device, "vkCreateDevice");
 	INSTANCE(matrices, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
@@ -217,6 +219,15 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	if (mf.matrix && mm.model && i8.int8 && f.features[FEATURE_INT64])
 		list_matrices(physical, out);
 	return 0;
+}
+
+uint32_t shim_families(void *physical, shim_family *out, uint32_t max) {
+	QueueFamilyProperties p[32];
+	uint32_t n = max < 32 ? max : 32;
+	in.families(physical, &n, p);
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = (shim_family){p[i].flags, p[i].timestampBits};
+	return n;
 }
 
 int shim_free_memory(void *physical, uint64_t *bytes) {

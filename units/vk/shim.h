@@ -34,6 +34,9 @@ void *shim_load(const char **reason);
 void shim_instance(void *instance);
 uint32_t shim_api_version(void);
 int shim_query(void *physical, uint32_t api, shim_info *out);
+// The queue families of a device, at most max of them; returns how many.
+typedef struct { uint32_t flags, timestamp_bits; } shim_family;
+uint32_t shim_families(void *physical, shim_family *out, uint32_t max);
 // What is left of the largest device-local heap; 0 if the driver does not tell.
 int shim_free_memory(void *physical, uint64_t *bytes);
 int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t family, void **device, shim_device **out);
@@ -50,7 +53,8 @@ int shim_record(shim_device *d, void **command_buffers, const shim_command *comm
 	const shim_binding *bindings, const uint64_t *set_layouts, uint32_t sets, uint32_t binding_count,
 	const uint8_t *push, uint64_t query_pool, uint64_t *descriptor_pool);
 int shim_submit(shim_device *d, void *queue, void **command_buffers, uint32_t count, uint64_t fence);
-// Looks at the fence for spin_nanos, then sleeps on it for at most timeout_nanos, and resets it.
+// Looks at the fence for spin_nanos, then sleeps on it for at most timeout_nanos, and resets it. SHIM_TIMEOUT is VK_TIMEOUT.
+enum { SHIM_TIMEOUT = 2 };
 int shim_wait(shim_device *d, uint64_t fence, uint64_t spin_nanos, uint64_t timeout_nanos);
 
 #endif

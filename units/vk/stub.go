@@ -17,6 +17,7 @@ type Device struct{}
 
 func List() ([]DeviceInfo, error)                                                { return nil, errStub }
 func FreeMemory(int) (int64, bool)                                               { return 0, false }
+func Refused() []error                                                           { return nil }
 func Open(Options) (*Device, error)                                              { return nil, errStub }
 func (d *Device) Info() *DeviceInfo                                              { return nil }
 func (d *Device) Close() error                                                   { return errStub }

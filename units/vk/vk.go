@@ -60,7 +60,7 @@ func (e *Error) Unwrap() error {
 
 // DeviceInfo describes a device: its limits in bytes and counts, and which optional features it has.
 type DeviceInfo struct {
-	Index      int    // in the order of the loader, what Options.Device names
+	Index      int    // in the order of the loader, those that cannot be used left out; what Options.Device names
 	Name       string // as the driver gives it
 	Type       string // "discrete", "integrated", "virtual", "cpu" or "other"
 	DriverName string
@@ -74,6 +74,7 @@ type DeviceInfo struct {
 	OffsetAlign    int64 // of a binding's offset
 	MaxShared      int   // shared memory of a workgroup
 	MaxPush        int   // push constants
+	MaxBindings    int   // storage buffers of a shader
 	MaxInvocations int   // of a workgroup, which may require subgroups of size Subgroup
 	MaxGroups      [3]int
 
@@ -108,6 +109,8 @@ type Options struct {
 	Device int
 	// CacheDir is where compiled pipelines are kept between runs; "" is nowhere.
 	CacheDir string
+	// Note, which may be nil, is told what is wrong with CacheDir: the device works without.
+	Note func(text string)
 }
 
 // Kind is the memory a buffer lies in.

@@ -7,9 +7,12 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -246,6 +249,92 @@ func TestPipelineCache(t *testing.T) {
 		if s, err := os.Stat(d.cachePath()); err != nil || s.Size() == 0 {
 			t.Fatalf("%v, %v", s, err)
 		}
+	}
+}
+
+// TestPipelineCacheFolder: a folder that does not do is spoken of, and the device works without.
+func TestPipelineCacheFolder(t *testing.T) {
+	openAny(t, Options{})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	d, err := Open(Options{CacheDir: file, Note: func(text string) { notes = append(notes, text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := scaleOnce(d, 1, 2); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(notes) != 2 || !strings.Contains(notes[0], "are not used") || !strings.Contains(notes[1], "are not kept") {
+		t.Errorf("said %q", notes)
+	}
+}
+
+// TestUsable: a device that is refused does not stand in the way of those beside it.
+func TestUsable(t *testing.T) {
+	defer func(old []error) { refused = old }(refused)
+	old := errors.New("the first is too old")
+	query := func(i int, p *physical) error {
+		if i%2 == 0 {
+			return old
+		}
+		p.info.Name = fmt.Sprint(i)
+		return nil
+	}
+	devices, err := usable(4, query)
+	if err != nil || len(devices) != 2 || devices[0].info.Name != "1" || devices[1].info.Name != "3" || devices[1].info.Index != 1 || len(refused) != 2 {
+		t.Errorf("%d devices, %v refused, %v", len(devices), refused, err)
+	}
+	if _, err := usable(1, query); !errors.Is(err, old) {
+		t.Errorf("no device: %v", err)
+	}
+}
+
+// TestLimits: what a shader needs and the device does not have is named before the driver is asked.
+func TestLimits(t *testing.T) {
+	d := openAny(t, Options{})
+	for want, spec := range map[string]PipelineSpec{
+		"storage buffers": {Bindings: d.Info().MaxBindings + 1}, "push constants": {PushBytes: d.Info().MaxPush + 1},
+		"subgroups": {Subgroup: d.Info().MaxSubgroup + 1},
+	} {
+		spec.Code = scaleShader
+		if _, err := d.NewPipeline(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", spec, err)
+		}
+	}
+}
+
+// TestHang: what a device that does not answer may yet use is left alone.
+func TestHang(t *testing.T) {
+	openAny(t, Options{})
+	d, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.NewBuffer(4, Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.lost.Store(true)
+	d.hangs.Store(true)
+	c := d.NewCommands()
+	if err := d.Run(c); !errors.Is(err, ErrDeviceLost) {
+		t.Errorf("run: %v", err)
+	}
+	b.Free()
+	c.Free()
+	if err := d.Close(); !errors.Is(err, ErrDeviceLost) || b.handle == nil {
+		t.Errorf("close: %v", err)
+	}
+	d.hangs.Store(false) // it has ended after all
+	b.Free()
+	if err := d.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
