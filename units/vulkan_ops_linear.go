@@ -126,7 +126,7 @@ func (r *recording) linearPart(op *Op, part *linearPart) {
 		}
 		s := d.linearShape(l.rowBytes/16, rows, l.mode.Limbs())
 		sh := shader{"linear_rows_" + d.units(), d.info.Subgroup, constants(s.groups*d.info.Subgroup, s.outputs, rows, s.unroll)}
-		r.linear(op, part, 0, sh, ceilDiv(part.count, s.outputs*s.groups), 1)
+		r.linear(op, part, 0, sh, s.outputs*s.groups, 1)
 		return
 	}
 	perN, perM := d.tileShape()
@@ -134,17 +134,23 @@ func (r *recording) linearPart(op *Op, part *linearPart) {
 	tileN, tileM := tileSide*perN, tileSide*perM
 	most := tileM * d.info.MaxGroups[1]
 	for row := 0; row < r.rows; row += most {
-		r.linear(op, part, row, sh, ceilDiv(part.count, tileN), ceilDiv(min(most, r.rows-row), tileM))
+		r.linear(op, part, row, sh, tileN, ceilDiv(min(most, r.rows-row), tileM))
 	}
 }
 
-// linear dispatches a shader for one part of the matrix, from a row of the batch on.
-func (r *recording) linear(op *Op, part *linearPart, row int, s shader, x, y int) {
+// linear dispatches a shader for one part of the matrix, from a row of the batch on, whose workgroups compute each outputs: for all
+// outputs, or, where the device allows too few workgroups, for runs of them.
+func (r *recording) linear(op *Op, part *linearPart, row int, s shader, each, y int) {
 	l := op.Linear.(*vulkanLinear)
-	uses := []access{read(whole(part.buf)), read(whole(l.scaleBuf)), read(r.vector(op.Bias)),
-		read(r.buffer(op.A)), read(r.buffer(op.A)), write(r.buffer(op.Dst))}
-	if r.dev.products != nil {
-		uses = append(uses, read(whole(r.dev.products)))
+	most := max(1, r.dev.info.MaxGroups[0]*each/rowsPerPart) * rowsPerPart
+	for n := 0; n < part.count; n += most {
+		count := min(most, part.count-n)
+		weights := vk.Binding{Buffer: part.buf, Offset: int64(n) * int64(l.rowBytes)}
+		uses := []access{read(weights), read(whole(l.scaleBuf)), read(r.vector(op.Bias)),
+			read(r.buffer(op.A)), read(r.buffer(op.A)), write(r.buffer(op.Dst))}
+		if r.dev.products != nil {
+			uses = append(uses, read(whole(r.dev.products)))
+		}
+		r.dispatch(s, pushConstants(l.rowBytes/16, r.rows, row, l.n, part.first+n, count, part.padded), ceilDiv(count, each), y, 1, uses...)
 	}
-	r.dispatch(s, pushConstants(l.rowBytes/16, r.rows, row, l.n, part.first, part.count, part.padded), x, y, 1, uses...)
 }

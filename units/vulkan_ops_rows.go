@@ -8,7 +8,7 @@ import "dchain/units/vk"
 // is what an invocation has to take.
 func (r *recording) rowThreads(n, per int) (threads, items int) {
 	threads = 32
-	for threads*per < n && threads < min(1024, r.dev.info.MaxInvocations) {
+	for threads*per < n && 2*threads <= min(1024, r.dev.info.MaxInvocations) {
 		threads *= 2
 	}
 	return threads, ceilDiv(n, threads)

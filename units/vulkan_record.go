@@ -14,7 +14,7 @@ import (
 //   - It is called with the recording, the index of its operation in the program and what follows from there, and says how
 //     many operations it has recorded: more than one where it merges neighbours.
 //   - It takes buffers, parameters and scratch as bindings from the methods below and calls dispatch for each shader. Every
-//     binding is wrapped in read, write or update: a barrier is put between two dispatches only if one of them writes
+//     binding is wrapped in read, write or shared: a barrier is put between two dispatches only if one of them writes
 //     what the other uses, so independent operations run side by side.
 //   - Nothing depends on positions or slots, which change from run to run while the recording stays: shaders read them
 //     from rowsBuf ([rows]{uint slot, uint position}).
@@ -22,7 +22,7 @@ import (
 //     likes and must not go out of bounds; the run then ends with an OpError for the lowest operation and row.
 //   - Push constants are appended with pushConstants; float specialisation constants are given as bits.
 //
-// Layouts: an F32 buffer is [rows][width] float32. For a Limbs buffer see vulkan_limbs.go.
+// Layouts: an F32 buffer is [rows][width] float32. For a Limbs buffer see shaders/limbs.glsl.
 type recording struct {
 	dev     *vulkanDevice
 	exec    *vulkanExecutable
@@ -141,6 +141,10 @@ func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access)
 	p, err := r.dev.pipeline(s.name, len(uses), len(push), s.subgroup, s.constants)
 	if err != nil {
 		r.fail(err)
+		return
+	}
+	if most := r.dev.info.MaxGroups; x > most[0] || y > most[1] || z > most[2] {
+		r.fail(fmt.Errorf("%d x %d x %d workgroups of %s, %s allows %v", x, y, z, s.name, r.dev.info.Name, most))
 		return
 	}
 	if r.needsBarrier(uses) {

@@ -3,7 +3,9 @@
 package vk
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	vulkan "github.com/vulkan-go/vulkan"
@@ -35,8 +37,9 @@ type Buffer struct {
 	cached bool  // the host may read it in place at full speed
 }
 
-// memoryType picks the type for a kind among those that bits allows, the most wanted flags first.
-func (d *Device) memoryType(bits uint32, kind Kind) (uint32, error) {
+// memoryTypes are the types for a kind among those that bits allows, best first: the others are for when one is full. Device
+// memory that the host sees may be less than all of it even where the driver says otherwise.
+func (d *Device) memoryTypes(bits uint32, kind Kind) ([]uint32, error) {
 	const (
 		local    = vulkan.MemoryPropertyDeviceLocalBit
 		visible  = vulkan.MemoryPropertyHostVisibleBit | vulkan.MemoryPropertyHostCoherentBit
@@ -44,25 +47,36 @@ func (d *Device) memoryType(bits uint32, kind Kind) (uint32, error) {
 		anything = vulkan.MemoryPropertyFlagBits(0)
 	)
 	wishes := map[Kind][]vulkan.MemoryPropertyFlagBits{
-		Local:    {local | visible, local, anything},
+		Local:    {local | visible, local},
 		Upload:   {local | visible, visible},
 		Readback: {visible | cached, visible},
 	}[kind]
+	var types []uint32
 	m := &d.phys.memory
-	for _, want := range wishes {
+	take := func(want vulkan.MemoryPropertyFlagBits) {
 		for i := range m.MemoryTypeCount {
 			t := m.MemoryTypes[i]
-			if bits>>i&1 == 0 || vulkan.MemoryPropertyFlagBits(t.PropertyFlags)&want != want {
+			if bits>>i&1 == 0 || vulkan.MemoryPropertyFlagBits(t.PropertyFlags)&want != want || slices.Contains(types, i) {
 				continue
 			}
 			// A small window into device memory is kept for Upload.
-			if kind == Local && want&visible != 0 && int64(m.MemoryHeaps[t.HeapIndex].Size) < d.phys.info.Memory {
+			window := vulkan.MemoryPropertyFlagBits(t.PropertyFlags)&visible == visible && int64(m.MemoryHeaps[t.HeapIndex].Size) < d.phys.info.Memory
+			if kind == Local && want != anything && window {
 				continue
 			}
-			return i, nil
+			types = append(types, i)
 		}
 	}
-	return 0, fmt.Errorf("no memory of kind %d: %w", kind, ErrUnavailable)
+	for _, want := range wishes {
+		take(want)
+	}
+	if kind == Local && len(types) == 0 {
+		take(anything)
+	}
+	if len(types) == 0 {
+		return nil, fmt.Errorf("no memory of kind %d: %w", kind, ErrUnavailable)
+	}
+	return types, nil
 }
 
 // NewBuffer allocates a buffer of at least one byte. Its contents are undefined.
@@ -103,34 +117,19 @@ func (d *Device) newBuffer(bytes int64, kind Kind) (*Buffer, error) {
 // place finds memory for the buffer and binds it.
 func (b *Buffer) place(size, align int64, bits uint32, kind Kind) error {
 	d := b.dev
-	typ, err := d.memoryType(bits, kind)
+	types, err := d.memoryTypes(bits, kind)
 	if err != nil {
 		return err
 	}
-	flags := vulkan.MemoryPropertyFlagBits(d.phys.memory.MemoryTypes[typ].PropertyFlags)
-	b.cached = flags&vulkan.MemoryPropertyHostCachedBit != 0
-	visible := flags&vulkan.MemoryPropertyHostVisibleBit != 0
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if size > sharedBuffer {
-		if b.block, err = d.allocateLocked(size, typ, visible); err != nil {
-			return err
+	for _, typ := range types {
+		if err = b.reserveLocked(size, align, typ); !errors.Is(err, ErrOutOfMemory) {
+			break
 		}
-	} else {
-		for _, k := range d.blocks {
-			if k.typ == typ && padTo(k.next, align)+size <= k.size {
-				b.block = k
-				break
-			}
-		}
-		if b.block == nil {
-			if b.block, err = d.allocateLocked(sharedBlock, typ, visible); err != nil {
-				return err
-			}
-			d.blocks = append(d.blocks, b.block)
-		}
-		b.offset = padTo(b.block.next, align)
-		b.block.next = b.offset + size
+	}
+	if err != nil {
+		return err
 	}
 	b.block.live++
 	r := vulkan.BindBufferMemory(d.handle, b.handle, b.block.handle, vulkan.DeviceSize(b.offset))
@@ -138,6 +137,34 @@ func (b *Buffer) place(size, align int64, bits uint32, kind Kind) error {
 		d.releaseLocked(b.block)
 		return err
 	}
+	return nil
+}
+
+// reserveLocked finds memory of a type.
+func (b *Buffer) reserveLocked(size, align int64, typ uint32) error {
+	d := b.dev
+	flags := vulkan.MemoryPropertyFlagBits(d.phys.memory.MemoryTypes[typ].PropertyFlags)
+	b.cached = flags&vulkan.MemoryPropertyHostCachedBit != 0
+	visible := flags&vulkan.MemoryPropertyHostVisibleBit != 0
+	var err error
+	if size > sharedBuffer {
+		b.block, err = d.allocateLocked(size, typ, visible)
+		return err
+	}
+	for _, k := range d.blocks {
+		if k.typ == typ && padTo(k.next, align)+size <= k.size {
+			b.block = k
+			break
+		}
+	}
+	if b.block == nil {
+		if b.block, err = d.allocateLocked(sharedBlock, typ, visible); err != nil {
+			return err
+		}
+		d.blocks = append(d.blocks, b.block)
+	}
+	b.offset = padTo(b.block.next, align)
+	b.block.next = b.offset + size
 	return nil
 }
 

@@ -36,19 +36,20 @@ const (
 	resultOutOfHostMemory    = -1
 	resultOutOfDeviceMemory  = -2
 	resultDeviceLost         = -4
+	resultMemoryMapFailed    = -5 // no room for a mapping
 	resultIncompatibleDriver = -9
 )
 
 var resultNames = map[int]string{
 	resultOutOfHostMemory: "out of host memory", resultOutOfDeviceMemory: "out of device memory",
-	-3: "initialisation failed", resultDeviceLost: "device lost", -5: "memory map failed", -6: "layer not present",
+	-3: "initialisation failed", resultDeviceLost: "device lost", resultMemoryMapFailed: "memory map failed", -6: "layer not present",
 	-7: "extension not present", -8: "feature not present", resultIncompatibleDriver: "no compatible driver",
 	-10: "too many objects", -13: "unknown error", 2: "not finished in time",
 }
 
 func (e *Error) Unwrap() error {
 	switch e.Result {
-	case resultOutOfHostMemory, resultOutOfDeviceMemory:
+	case resultOutOfHostMemory, resultOutOfDeviceMemory, resultMemoryMapFailed:
 		return ErrOutOfMemory
 	case resultDeviceLost:
 		return ErrDeviceLost

@@ -1,0 +1,56 @@
+package units
+
+import (
+	"testing"
+
+	"dchain/units/vk"
+)
+
+// limited is a device that believes in narrower limits.
+func limited(t *testing.T, o VulkanOptions, narrow func(info *vk.DeviceInfo)) *vulkanDevice {
+	t.Helper()
+	d := vulkanTest(t, o)
+	info := *d.info
+	narrow(&info)
+	d.info = &info
+	return d
+}
+
+// TestVulkanManyOutputs has matrices with more outputs than a dispatch has workgroups for.
+func TestVulkanManyOutputs(t *testing.T) {
+	for _, few := range []int{1, 4} { // rows that linear_rows.comp takes
+		d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxGroups[0] = 560 })
+		d.plain, d.fewRows = false, few
+		if _, err := Gate(d, GateShapes{Linears: []LinearShape{{16000, 64, Int8}}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestVulkanParts has matrices in several parts, as a device that binds little has them.
+func TestVulkanParts(t *testing.T) {
+	vulkanTiersTest(t, func(t *testing.T, whole *vulkanDevice) {
+		d := limited(t, VulkanOptions{Tier: whole.tier}, func(info *vk.DeviceInfo) { info.MaxRange = 300 << 10 })
+		if _, err := Gate(d, GateShapes{Linears: []LinearShape{{700, 800, Int8}, {300, 900, Int8x2}}, Norms: []int{800}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestVulkanWorkgroups: no workgroup is larger than the device allows, whatever it allows, and none is too small for its row.
+func TestVulkanWorkgroups(t *testing.T) {
+	for _, most := range []int{256, 384, 512, 768, 896, 1024, 1536} {
+		d := &vulkanDevice{info: &vk.DeviceInfo{MaxInvocations: most, Subgroup: 32}}
+		r := &recording{dev: d}
+		for _, n := range []int{1, 31, 33, 64, 300, 500, 1000, 5000, maxK} {
+			for _, per := range []int{1, 4} {
+				if threads, items := r.rowThreads(n, per); threads > most || threads*items < n {
+					t.Errorf("%d items: %d invocations of %d, with %d each", n, threads, most, items)
+				}
+			}
+			if threads, items := d.rowGroup(n); threads > most || threads*items < n {
+				t.Errorf("%d words: %d invocations of %d, with %d each", n, threads, most, items)
+			}
+		}
+	}
+}
