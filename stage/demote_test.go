@@ -18,12 +18,14 @@ import (
 	"dchain/stage"
 	"dchain/transport"
 	"dchain/units"
+	"dchain/units/vk"
 )
 
-// wrongDevice gives a wrong bit from some run on, which its audit finds.
+// wrongDevice gives a wrong bit from some run on, which its audit finds, or is lost from then on.
 type wrongDevice struct {
 	units.Device
 	left atomic.Int32 // right runs
+	lost bool
 }
 
 type wrongExecutable struct {
@@ -39,6 +41,9 @@ func (d *wrongDevice) Compile(p units.Program) (units.Executable, error) {
 func (e wrongExecutable) Run(rows []units.Row, in, out []float32) error {
 	if err := e.Executable.Run(rows, in, out); err != nil || e.dev.left.Add(-1) >= 0 {
 		return err
+	}
+	if e.dev.lost {
+		return fmt.Errorf("running commands on a device: %w", vk.ErrDeviceLost)
 	}
 	right := out[0]
 	out[0] = math.Float32frombits(math.Float32bits(right) ^ 1)
@@ -107,7 +112,7 @@ func TestDemotion(t *testing.T) {
 			o := c.options()
 			next, _, err := c.connect([]plan.Range{whole}, o)
 			if !demotes {
-				if err == nil || !strings.Contains(err.Error(), "wrong bit") || !strings.Contains(err.Error(), "--backend") {
+				if err == nil || !strings.Contains(err.Error(), "not used any more") || !strings.Contains(err.Error(), "--backend") {
 					t.Errorf("a stage without another device answers %v", err)
 				}
 				continue
@@ -127,6 +132,48 @@ func TestDemotion(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLostDevice: a device that is lost, while it computes or while layers are loaded, makes way for the next too.
+func TestLostDevice(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	whole := plan.Range{First: 0, Last: m.Spec.Layers - 1}
+	for _, loading := range []bool{false, true} {
+		c := startCluster(t, m, nil, 1)
+		var devices atomic.Int32
+		c.serve(m, plan.None, func(o *stage.ServerOptions) {
+			lost := &wrongDevice{Device: o.Device, lost: true}
+			lost.left.Store(2)
+			o.Device = lost
+			if loading {
+				o.Device = lostDevice{lost}
+			}
+			o.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+				devices.Add(1)
+				return newDevice(t, 1), o.Local, nil
+			}
+		})
+		opts := stage.GenerateOptions{Prompt: longPrompt(t, m, 10), MaxTokens: 4}
+		h, _, err := c.connect([]plan.Range{whole}, c.options())
+		if err == nil {
+			_, err = h.Generate(t.Context(), opts)
+		}
+		if err == nil || !strings.Contains(err.Error(), vk.ErrDeviceLost.Error()) {
+			t.Errorf("loading %v: %v", loading, err)
+		}
+		waitFor(t, "the ring to end", func() bool { return c.servers[0].Rings() == 0 })
+		next, _ := c.mustConnect([]plan.Range{whole}, c.options())
+		if _, err := next.Generate(t.Context(), opts); err != nil || devices.Load() != 1 {
+			t.Errorf("loading %v: %v after %d others", loading, err, devices.Load())
+		}
+	}
+}
+
+// lostDevice is lost before it has matrices.
+type lostDevice struct{ units.Device }
+
+func (lostDevice) NewLinear(string, int, int, units.WeightMode) (units.Linear, error) {
+	return nil, fmt.Errorf("allocating on a device: %w", vk.ErrDeviceLost)
 }
 
 // TestDemotionFails: a stage that has no other device says so, and how to go on from then on.

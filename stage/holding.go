@@ -113,12 +113,12 @@ func (s *Server) loadFixed(ctx context.Context) (*holding, error) {
 	return held, nil
 }
 
-// condemn notes that the device gave a wrong bit. The rings that compute with it fail; an assignment takes another.
+// condemn notes that the device gave a wrong bit or is lost. The rings that compute with it fail; an assignment takes another.
 func (s *Server) condemn(err error) {
 	s.mu.Lock()
-	first := s.wrong == nil
+	first := s.condemned == nil
 	if first {
-		s.wrong = err
+		s.condemned = err
 	}
 	s.mu.Unlock()
 	if first {
@@ -126,18 +126,18 @@ func (s *Server) condemn(err error) {
 	}
 }
 
-// demote replaces a device that gave a wrong bit. What was loaded on it is given back.
+// demote replaces a device that is condemned. What was loaded on it is given back.
 func (s *Server) demote(ctx context.Context) error {
 	s.mu.Lock()
-	wrong, held := s.wrong, s.held
+	why, held := s.condemned, s.held
 	s.mu.Unlock()
 	switch {
-	case wrong == nil:
+	case why == nil:
 		return nil
 	case s.opts.Demote == nil:
-		return refuse(transport.FaultAudit, "the stage computes nothing more, its device gave a wrong bit (%v): restart it with another --backend", wrong)
+		return refuse(transport.FaultAudit, "the stage computes nothing more, its device is not used any more (%v): restart it with another --backend", why)
 	case s.busy():
-		return refuse(transport.FaultBusy, "the stage's device gave a wrong bit (%v): it takes another when the other heads have left", wrong)
+		return refuse(transport.FaultBusy, "the stage's device is not used any more (%v): it takes another when the other heads have left", why)
 	}
 	if held != nil {
 		s.mu.Lock()
@@ -148,11 +148,11 @@ func (s *Server) demote(ctx context.Context) error {
 	device, local, err := s.opts.Demote(ctx)
 	if err != nil {
 		s.opts.Demote = nil
-		return refuse(transport.FaultAudit, "the stage's device gave a wrong bit (%v), and there is no other: %v", wrong, err)
+		return refuse(transport.FaultAudit, "the stage's device is not used any more (%v), and there is no other: %v", why, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.device, s.local, s.wrong = device, local, nil
+	s.device, s.local, s.condemned = device, local, nil
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (s *Server) model(ctx context.Context, a *transport.Assignment) (*inspect.M
 		if m, err = s.opts.OpenModel(ctx, a.Model); err == nil {
 			break
 		}
-		if !units.WrongBit(err) {
+		if !units.Unusable(err) {
 			return nil, refuse(transport.FaultLoad, "%v", err)
 		}
 		s.condemn(err)
@@ -186,7 +186,12 @@ func (s *Server) model(ctx context.Context, a *transport.Assignment) (*inspect.M
 	return m, nil
 }
 
-func (s *Server) load(ctx context.Context, m *inspect.Model, rng plan.Range, positions int) (*holding, error) {
+func (s *Server) load(ctx context.Context, m *inspect.Model, rng plan.Range, positions int) (_ *holding, err error) {
+	defer func() {
+		if units.Unusable(err) {
+			s.condemn(err)
+		}
+	}()
 	start := time.Now()
 	before := m.Source.Stats().Bytes
 	if m.Spec.MaxPos > 0 {

@@ -2,7 +2,6 @@ package stage
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -171,9 +170,8 @@ func (m *member) accept(f *transport.Activation) error {
 	return s.submit(pos, f.Hidden, nil, func(rows []float32, took time.Duration, err error) {
 		if err != nil {
 			seq := f.Seq
-			var wrong *units.AuditError
-			if errors.As(err, &wrong) {
-				m.server.condemn(wrong)
+			if units.Unusable(err) {
+				m.server.condemn(err)
 				seq = -1 // of the whole ring
 			}
 			m.fault(seq, "computing", err)

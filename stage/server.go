@@ -17,7 +17,7 @@ import (
 // ServerOptions configures a stage that serves heads over the network.
 type ServerOptions struct {
 	Device units.Device
-	// Demote closes the device, which gave a wrong bit, and opens the next best that computes right ones, with what the stage
+	// Demote closes the device, which gave a wrong bit or is lost, and opens the next best that computes right ones, with what the stage
 	// says of itself then. It is called when nothing of the old device is in use. Without it, the stage refuses all work.
 	Demote func(ctx context.Context) (units.Device, transport.Hello, error)
 	Listen transport.ListenOptions // Authorize is extended by the predecessors of assigned rings
@@ -49,12 +49,12 @@ type Server struct {
 	listener *transport.Listener
 	turn     chan struct{} // capacity 1; full while layers, or a device, are being chosen for an assignment
 
-	mu     sync.Mutex
-	device units.Device
-	local  transport.Hello
-	wrong  error // of the device: it computes nothing more
-	held   *holding
-	rings  map[[16]byte]*member
+	mu        sync.Mutex
+	device    units.Device
+	local     transport.Hello
+	condemned error // why the device computes nothing more
+	held      *holding
+	rings     map[[16]byte]*member
 }
 
 // holding is the model part a stage has loaded.

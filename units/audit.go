@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
+
+	"dchain/units/vk"
 )
 
 // AuditError is a difference between what the device computed and what the plain reference makes of the same inputs.
@@ -28,6 +30,9 @@ func WrongBit(err error) bool {
 	var gate *GateError
 	return errors.As(err, &audit) || errors.As(err, &gate)
 }
+
+// Unusable says whether an error is one after which its device computes nothing more: a wrong bit, or the device is lost.
+func Unusable(err error) bool { return WrongBit(err) || errors.Is(err, vk.ErrDeviceLost) }
 
 // verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again.
 type verdict struct{ wrong atomic.Pointer[AuditError] }
