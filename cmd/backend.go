@@ -59,13 +59,16 @@ func cpuBackend(kernels string, o units.CPUOptions) backend {
 // vulkanBackend is a tier of a device; what its cache of shaders lacks goes to note.
 func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions, note func(text string)) backend {
 	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads, Note: note}
-	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 {
-		own := info.Memory
-		if left, known := vk.FreeMemory(info.Index); known {
-			own = left
-		}
-		return vulkanMemory(info, own, freeMemory())
-	}}
+	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return freeOf(info) }}
+}
+
+// freeOf is what a device can hold now.
+func freeOf(info *vk.DeviceInfo) int64 {
+	own := info.Memory
+	if left, known := vk.FreeMemory(info.Index); known {
+		own = left
+	}
+	return vulkanMemory(info, own, freeMemory())
 }
 
 // vulkanMemory is what a device can hold: what is left of its own memory, all of it where the driver does not tell. One without
@@ -89,13 +92,22 @@ func (a *app) noteOnce() func(text string) {
 	}
 }
 
+// fits says why so much memory of a device is not enough for what is to be loaded, nil if it is.
+type fits func(have int64, device string) error
+
+// anyMemory is fits where nothing is to be loaded.
+func anyMemory(int64, string) error { return nil }
+
 // backends is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
-// a software renderer, which computes on the processor too, is used only by name, and Vulkan that does not work is spoken of
-// where there is some. The processor never stands in for a Vulkan backend that was asked for by name.
-func (a *app) backends(f *backendFlags, o units.CPUOptions) ([]backend, error) {
+// a software renderer, which computes on the processor too, is used only by name, and a GPU that does not work or has too little
+// memory is spoken of. The processor never stands in for a Vulkan backend or a device that was asked for by name.
+func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backend, error) {
 	var all []backend
 	if f.backend != "cpu" {
 		info, err := f.vulkanDevice()
+		if err == nil {
+			err = fits(freeOf(info), info.Name)
+		}
 		note := a.noteOnce()
 		switch {
 		case err == nil:
@@ -119,6 +131,11 @@ func (a *app) backends(f *backendFlags, o units.CPUOptions) ([]backend, error) {
 		}
 	}
 	return all, nil
+}
+
+// standIn says whether the processor takes the place of a GPU, which nobody has asked for by name, after an error of loading.
+func (f *backendFlags) standIn(err error) bool {
+	return f.backend == "auto" && f.device == firstDevice && (errors.Is(err, vk.ErrOutOfMemory) || errors.Is(err, vk.ErrDeviceLost))
 }
 
 // vulkanDevice is the device that the flags name, else the first GPU, else the first of any kind if Vulkan is asked for.

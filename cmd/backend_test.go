@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,6 +65,25 @@ func TestGPUBackend(t *testing.T) {
 		}
 		if got := gpuBackend(command); got != c.want {
 			t.Errorf("%s: %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+// A GPU that nobody has asked for makes way for the processor when it has no room or is lost, and for nothing else.
+func TestStandIn(t *testing.T) {
+	full := fmt.Errorf("reserving: %w", &vk.Error{Call: "vkAllocateMemory", Result: -2})
+	lost := fmt.Errorf("uploading: %w", &vk.Error{Call: "vkQueueSubmit", Result: -4})
+	auto := backendFlags{"auto", firstDevice}
+	for _, c := range []struct {
+		f    backendFlags
+		err  error
+		want bool
+	}{
+		{auto, full, true}, {auto, lost, true}, {auto, errors.New("no such tensor"), false}, {auto, nil, false},
+		{backendFlags{"vulkan", firstDevice}, full, false}, {backendFlags{"auto", 0}, full, false}, {backendFlags{"cpu", firstDevice}, full, false},
+	} {
+		if got := c.f.standIn(c.err); got != c.want {
+			t.Errorf("%+v, %v: %v", c.f, c.err, got)
 		}
 	}
 }

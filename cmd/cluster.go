@@ -58,11 +58,18 @@ func (c *cluster) onClose(f func()) { c.closers = append(c.closers, f) }
 // openCluster loads the model here and on the stages. The model stays the caller's.
 func (a *app) openCluster(ctx context.Context, m *inspect.Model, r *clusterRequest, needs clusterNeeds) (*cluster, error) {
 	c := &cluster{app: a, req: r, model: m, hash: m.Fingerprint(r.mode.String(), units.NumericsVersion)}
-	if err := c.open(ctx, needs); err != nil {
-		c.close()
+	err := c.open(ctx, needs)
+	if err == nil {
+		return c, nil
+	}
+	c.close()
+	if !r.standIn(err) || ctx.Err() != nil {
 		return nil, err
 	}
-	return c, nil
+	a.ui.note("%s is not used: %v", c.gate.Device, err)
+	other := *r
+	other.backend = "cpu"
+	return a.openCluster(ctx, m, &other, needs)
 }
 
 // open gates the device, reaches the stages, agrees on who holds what, and loads.
@@ -73,10 +80,10 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 	if r := c.req; !r.split() && r.layers.Len() > 0 && r.layers != c.ownLayers() {
 		return usageError("--layers %v: without stages the head runs all layers", r.layers)
 	}
-	if err := c.openDevice(); err != nil {
+	if err := c.openDevice(needs); err != nil {
 		return err
 	}
-	if err := c.checkFit(needs); err != nil {
+	if err := c.checkFit(needs, c.gate.memory(), c.gate.Device); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -107,21 +114,22 @@ func (c *cluster) ownLayers() plan.Range {
 	return plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
 }
 
-// checkFit refuses what the device has no memory for, before anything is loaded or asked of another machine.
-func (c *cluster) checkFit(needs clusterNeeds) error {
+// checkFit refuses what a device has no memory for, before anything is loaded or asked of another machine.
+func (c *cluster) checkFit(needs clusterNeeds, have int64, device string) error {
 	layers := c.ownLayers().Len()
 	if c.req.spawn > 0 { // the stages use it too
 		layers = c.model.Spec.Layers
 	}
-	return checkMemory(c.gate.memory(), c.gate.Device, c.need(needs), layers, true)
+	return checkMemory(have, device, c.need(needs), layers, true)
 }
 
 // openDevice opens what is to compute and gates it at the shapes that this process, and the stages it spawns, will use.
-func (c *cluster) openDevice() error {
+func (c *cluster) openDevice(needs clusterNeeds) error {
+	fits := func(have int64, device string) error { return c.checkFit(needs, have, device) }
 	layers := c.ownLayers().Len() > 0 || c.req.spawn > 0
 	shapes := gateShapes(&c.model.Spec, c.req.mode, layers, true, min(c.positions, headGateContext))
 	var err error
-	c.device, c.gate, err = c.app.openDevice(&c.req.backendFlags, units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, shapes)
+	c.device, c.gate, err = c.app.openDevice(&c.req.backendFlags, units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, fits, shapes)
 	if err != nil {
 		return err
 	}

@@ -84,10 +84,10 @@ func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, 
 	return device, g, nil
 }
 
-// openDevice opens the best backend that the flags allow and that gives the reference's bits at the given shapes. Those that
-// do not are reported and not used; without any that does, nothing is computed.
-func (a *app) openDevice(f *backendFlags, o units.CPUOptions, shapes units.GateShapes) (units.Device, kernelGate, error) {
-	backends, err := a.backends(f, o)
+// openDevice opens the best backend that the flags allow, that has the memory and that gives the reference's bits at the given
+// shapes. Those that do not are reported and not used; without any that does, nothing is computed.
+func (a *app) openDevice(f *backendFlags, o units.CPUOptions, fits fits, shapes units.GateShapes) (units.Device, kernelGate, error) {
+	backends, err := a.backends(f, o, fits)
 	if err != nil {
 		return nil, kernelGate{}, err
 	}
@@ -96,6 +96,7 @@ func (a *app) openDevice(f *backendFlags, o units.CPUOptions, shapes units.GateS
 
 func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device, kernelGate, error)) (units.Device, kernelGate, error) {
 	var first kernelGate
+	said := map[string]bool{} // the tiers of a GPU may all fail for one reason
 	for i, b := range backends {
 		device, g, err := gate(b)
 		if err != nil {
@@ -110,11 +111,13 @@ func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device,
 		if i == 0 {
 			first = g
 		}
-		if g.Wrong {
+		switch {
+		case g.Wrong:
 			a.ui.note("the %s kernels are not used, they gave a wrong bit: %s", b.name, g.Error)
-		} else {
+		case !said[g.Error]:
 			a.ui.note("%s is not used: %s", b.name, g.Error)
 		}
+		said[g.Error] = true
 	}
 	return nil, first, fmt.Errorf("nothing here computes right bits: %s: %s", first.Kernels, first.Error)
 }

@@ -227,7 +227,7 @@ func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error
 
 // probeSelf measures this machine, with the backend that passes the gates, and says what memory that has, in bytes.
 func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, int64, error) {
-	device, gate, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, gateShapes(s, mode, true, true, headGateContext))
+	device, gate, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, anyMemory, gateShapes(s, mode, true, true, headGateContext))
 	if err != nil {
 		return units.ProbeResult{}, 0, err
 	}

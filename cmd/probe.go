@@ -126,7 +126,7 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 	r := probeReport{Model: modelName(f.model), Numerics: units.NumericsVersion, Threads: cmp.Or(f.threads, units.DefaultThreads()), FreeMemory: freeMemory()}
 	shapes := gateShapes(&m.Spec, mode, true, true, stageGateContext)
 	r.listVulkan()
-	backends, err := a.backends(&f.backendFlags, units.CPUOptions{Threads: r.Threads})
+	backends, err := a.backends(&f.backendFlags, units.CPUOptions{Threads: r.Threads}, anyMemory)
 	if err != nil {
 		return err
 	}

@@ -115,19 +115,19 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return err
 	}
 	defer func() { opts.Device.Close() }() // maybe another by then
-	if err := checkStageMemory(opts); err != nil {
+	if err := checkStageMemory(opts, int64(opts.Local.MemoryBytes), opts.Device.Name()); err != nil {
 		return err
 	}
 	return a.serveWith(ctx, opts)
 }
 
-// checkStageMemory refuses what the device has no memory for, as far as the model is known.
-func checkStageMemory(opts *stage.ServerOptions) error {
+// checkStageMemory refuses what a device has no memory for, as far as the model is known.
+func checkStageMemory(opts *stage.ServerOptions, have int64, device string) error {
 	if opts.Model == nil {
 		return nil
 	}
 	need := needOf(&opts.Model.Spec, opts.Mode, opts.Context, opts.Sessions)
-	return checkMemory(int64(opts.Local.MemoryBytes), opts.Device.Name(), need, opts.Range.Len(), false)
+	return checkMemory(have, device, need, opts.Range.Len(), false)
 }
 
 // checkListen finds out that an address cannot be listened on before layers are loaded for it.
@@ -163,7 +163,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		}
 		defer m.Close()
 	}
-	backends, err := a.backends(&f.backendFlags, cpu)
+	backends, err := a.backends(&f.backendFlags, cpu, func(have int64, device string) error { return checkStageMemory(opts, have, device) })
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		}
 		if err == nil {
 			a.ui.note("demoted to %s", opts.Device.Name())
-			err = checkStageMemory(opts)
+			err = checkStageMemory(opts, int64(opts.Local.MemoryBytes), opts.Device.Name())
 		}
 		return opts.Device, opts.Local, err
 	}
