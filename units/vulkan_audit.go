@@ -11,7 +11,7 @@ import (
 
 // vulkanAuditor recomputes, every so many runs, one dispatch of the program for one row on the plain reference: the
 // operations it merges, from what lies in the device's buffers before it. Of a matrix it takes one panel of outputs, of
-// attention one key-value head. Mixtures of experts are not audited, their router is.
+// attention one key-value head, of a mixture one of the row's experts.
 //
 // The audited step is one submission like any other, with copies of what the auditor reads before and after the dispatch. Its
 // result is handed out when they agree.
@@ -26,6 +26,8 @@ type vulkanAuditor struct {
 	rows, row int     // of the batch, and the one audited
 	panel     float64 // where the panel of matrices lies, from 0 to 1: linear operations and what follows them
 	head      int     // the key-value head
+	choice    int     // which of the row's experts
+	between   expertScratch
 
 	before, after []copied
 	room          int64      // that the copies take
@@ -66,7 +68,7 @@ func (a *vulkanAuditor) run(whole *recording, rows []Row, in []float32) error {
 	if e.prog.Cache != nil {
 		a.head = a.rng.IntN(e.prog.Cache.Spec().KVHeads)
 	}
-	a.plan(ops)
+	a.plan(whole, ops)
 	if err := a.reserve(); err != nil {
 		return err
 	}
@@ -92,7 +94,7 @@ func (a *vulkanAuditor) run(whole *recording, rows []Row, in []float32) error {
 }
 
 // plan lists what snapshot and verify read.
-func (a *vulkanAuditor) plan(ops []Op) {
+func (a *vulkanAuditor) plan(whole *recording, ops []Op) {
 	a.before, a.after, a.room = a.before[:0], a.after[:0], 0
 	pos := a.st.rows[0].Pos
 	for i := range ops {
@@ -107,10 +109,12 @@ func (a *vulkanAuditor) plan(ops []Op) {
 			a.takeKV(op, pos/blockPositions, pos/blockPositions+1)
 			continue
 		case op.Kind == OpQuantize:
-			a.takeLimbs(op.Dst)
+			a.takeLimbs(a.limbsOf(op.Dst))
 			continue
+		case op.Kind == OpExperts:
+			a.takeExperts(whole, op)
 		case op.Kind == OpLinear:
-			a.takeLimbs(op.A)
+			a.takeLimbs(a.limbsOf(op.A))
 			l := op.Linear.(*vulkanLinear)
 			first, end := a.panelOf(op)
 			part := &l.parts[first/l.perPart]
@@ -133,13 +137,36 @@ func (a *vulkanAuditor) take(list *[]copied, buf *vk.Buffer, offset, length int6
 // rowAt is where the audited row of a float buffer begins.
 func (a *vulkanAuditor) rowAt(b Buf) int64 { return 4 * int64(a.row) * int64(a.e.prog.Bufs[b].Width) }
 
-// takeLimbs adds the audited row of a Limbs buffer: its planes and then what rowInfo holds.
-func (a *vulkanAuditor) takeLimbs(b Buf) {
-	size := padded(a.e.prog.Bufs[b].Width, vulkanPadK)
+// limbsAt is a row of limbs: row of rows, of that width.
+type limbsAt struct {
+	buf              *vk.Buffer
+	width, rows, row int
+}
+
+// limbsOf is the audited row of a Limbs buffer.
+func (a *vulkanAuditor) limbsOf(b Buf) limbsAt {
+	return limbsAt{a.e.bufs[b], a.e.prog.Bufs[b].Width, a.rows, a.row}
+}
+
+// plane is where a plane of the row begins, and how long it is.
+func (l *limbsAt) plane(p int) (offset, length int64) {
+	size := padded(l.width, vulkanPadK)
+	return int64((p*l.rows + l.row) * size), int64(size)
+}
+
+// info is where the exponent of the row and whether it is wide lie.
+func (l *limbsAt) info() (offset, length int64) {
+	return int64(3*l.rows*padded(l.width, vulkanPadK) + 8*l.row), 8
+}
+
+// takeLimbs adds a row of limbs: its planes and then what rowInfo holds.
+func (a *vulkanAuditor) takeLimbs(l limbsAt) {
 	for p := range 3 {
-		a.take(&a.after, a.e.bufs[b], int64((p*a.rows+a.row)*size), int64(size))
+		at, size := l.plane(p)
+		a.take(&a.after, l.buf, at, size)
 	}
-	a.take(&a.after, a.e.bufs[b], int64(3*a.rows*size+8*a.row), 8)
+	at, size := l.info()
+	a.take(&a.after, l.buf, at, size)
 }
 
 // takeKV adds the blocks [first, end) of the audited head.
@@ -148,9 +175,10 @@ func (a *vulkanAuditor) takeKV(op *Op, first, end int) {
 	a.take(&a.after, buf, at, int64(end-first)*size)
 }
 
-// panelOf is the panel of outputs that is audited.
-func (a *vulkanAuditor) panelOf(op *Op) (first, end int) {
-	n := len(a.st.f32[op.Dst])
+// panelOf is the panel of outputs that is audited, panelAt that of n values.
+func (a *vulkanAuditor) panelOf(op *Op) (first, end int) { return a.panelAt(len(a.st.f32[op.Dst])) }
+
+func (a *vulkanAuditor) panelAt(n int) (first, end int) {
 	first = int(a.panel*float64(ceilDiv(n, panelRows))) * panelRows
 	return first, min(first+panelRows, n)
 }
@@ -270,7 +298,7 @@ func (a *vulkanAuditor) verify(ops []Op) error {
 		case OpTop:
 			s.topRow(op, 0, &a.s)
 		case OpExperts:
-			return nil
+			return a.experts(op)
 		}
 	}
 	op := &ops[len(ops)-1]
@@ -303,20 +331,24 @@ type limbRow struct {
 	limbs  int // 2 or 3
 }
 
-func (a *vulkanAuditor) limbs(b Buf) (l limbRow) {
-	width := a.e.prog.Bufs[b].Width
-	size := padded(width, vulkanPadK)
-	info := a.copy(a.after, a.e.bufs[b], int64(3*a.rows*size+8*a.row), 8)
+func (a *vulkanAuditor) limbs(at limbsAt) (l limbRow) {
+	offset, size := at.info()
+	info := a.copy(a.after, at.buf, offset, size)
 	l.exp, l.limbs = int(int32(binary.LittleEndian.Uint32(info))), 2+int(binary.LittleEndian.Uint32(info[4:]))
 	for p := range l.limbs {
-		plane := a.copy(a.after, a.e.bufs[b], int64((p*a.rows+a.row)*size), int64(size))
-		l.planes[p] = unsafe.Slice((*int8)(unsafe.Pointer(&plane[0])), width)
+		offset, size := at.plane(p)
+		plane := a.copy(a.after, at.buf, offset, size)
+		l.planes[p] = unsafe.Slice((*int8)(unsafe.Pointer(&plane[0])), at.width)
 	}
 	return l
 }
 
 func (a *vulkanAuditor) compareLimbs(op *Op) error {
-	want, got := a.st.limbs[op.Dst], a.limbs(op.Dst)
+	return a.compareLimbRow(op, a.limbs(a.limbsOf(op.Dst)), a.st.limbs[op.Dst])
+}
+
+// compareLimbRow holds a row of limbs against the first that the reference has.
+func (a *vulkanAuditor) compareLimbRow(op *Op, got limbRow, want *limbBuffer) error {
 	q := want.rows[0]
 	if got.exp != q.exp || got.limbs != q.limbs {
 		return a.differs(op, 0, float64(got.exp), float64(q.exp))
@@ -333,15 +365,23 @@ func (a *vulkanAuditor) compareLimbs(op *Op) error {
 
 // linear computes the panel of outputs from first on, from the weights on the device.
 func (a *vulkanAuditor) linear(op *Op, first int, out []float32) {
-	l, x := op.Linear.(*vulkanLinear), a.limbs(op.A)
-	count := len(out)
+	l := op.Linear.(*vulkanLinear)
 	part := &l.parts[first/l.perPart]
+	var weights [2][]byte
+	for b := range l.mode.Limbs() {
+		weights[b] = a.copy(a.after, part.buf, l.offset(part, b, first-part.first), int64(len(out)*l.rowBytes))
+	}
+	l.panel(a.limbs(a.limbsOf(op.A)), weights, vectorOf(op.Bias), first, out)
+}
+
+// panel computes outputs from first on of a row, a panel at most, from the limbs of their weights.
+func (l *vulkanLinear) panel(x limbRow, weights [2][]byte, bias []float32, first int, out []float32) {
+	count := len(out)
 	var u [2][3 * panelRows]int32
 	for b := range l.mode.Limbs() {
-		w := a.copy(a.after, part.buf, l.offset(part, b, first-part.first), int64(count*l.rowBytes))
 		for p := range x.limbs {
 			for n := range count {
-				u[b][p*panelRows+n] = dotInt8(x.planes[p], w[n*l.rowBytes:])
+				u[b][p*panelRows+n] = dotInt8(x.planes[p], weights[b][n*l.rowBytes:])
 			}
 		}
 	}
@@ -349,7 +389,6 @@ func (a *vulkanAuditor) linear(op *Op, first int, out []float32) {
 	if l.mode == Int8x2 {
 		u2 = u[1][:]
 	}
-	bias := vectorOf(op.Bias)
 	if bias != nil {
 		bias = bias[first : first+count]
 	}

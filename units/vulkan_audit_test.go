@@ -44,6 +44,11 @@ func TestVulkanAuditCatches(t *testing.T) {
 			v[i] = 1.5*v[i] + 0.25
 		}
 	}
+	eachExpert := func(ops []Op, matrix func(e *Expert) Linear) {
+		for i := range ops[18].Experts {
+			each(matrix(&ops[18].Experts[i]).(*vulkanLinear).scales)
+		}
+	}
 	for _, c := range []struct {
 		name  string
 		fault func(ops []Op)
@@ -53,6 +58,8 @@ func TestVulkanAuditCatches(t *testing.T) {
 		{"linear", func(ops []Op) { each(ops[3].Linear.(*vulkanLinear).scales) }, OpLinear},
 		{"rotary positions", func(ops []Op) { each(vectorOf(ops[6].Cos)) }, OpStoreKV},
 		{"attention", func(ops []Op) { each(vectorOf(ops[8].Slopes)) }, OpAttend},
+		{"gates of experts", func(ops []Op) { eachExpert(ops, func(e *Expert) Linear { return e.Gate }) }, OpExperts},
+		{"the last matrices of experts", func(ops []Op) { eachExpert(ops, func(e *Expert) Linear { return e.Down }) }, OpExperts},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := vulkanTest(t, VulkanOptions{AuditEvery: 2})

@@ -15,20 +15,34 @@ func (e *vulkanExecutable) expertRows(op *Op) int {
 	return int(min(e.dev.info.MaxRange/slot, maxVulkanRows) / int64(op.TopK))
 }
 
+// expertScratch is what lies between the dispatches of a mixture: values [slots][inner] of gate, whose place the product with up
+// takes, and of up; the product as limbs; what the last matrix gives, [slots][width]; and the list of experts.glsl.
+type expertScratch struct {
+	gate, up, hidden, down, list, next vk.Binding
+}
+
+func (r *recording) expertScratch(op *Op) expertScratch {
+	slots, count := int64(r.rows*op.TopK), int64(len(op.Experts))
+	inter, _ := op.Experts[0].Gate.Shape()
+	width := int64(r.prog.Bufs[op.Dst].Width)
+	scratch := func(name string, bytes int64) vk.Binding {
+		return r.scratchBuf(fmt.Sprintf("experts %s %d", name, bytes), bytes)
+	}
+	values := 4 * slots * int64(inter)
+	return expertScratch{
+		gate: scratch("gate", values), up: scratch("up", values), hidden: scratch("hidden", slots*limbsRowBytes(inter)),
+		down: scratch("down", 4*slots*width), list: scratch("list", 4*(count+1+slots)), next: scratch("next", 4*count),
+	}
+}
+
 // experts is OpExperts. The dispatches of all experts run side by side: each writes the rows of its own slots.
 func (r *recording) experts(i int) int {
 	op := &r.prog.Ops[i]
 	slots, count := r.rows*op.TopK, len(op.Experts)
 	inter, _ := op.Experts[0].Gate.Shape()
 	width := r.prog.Bufs[op.Dst].Width
-	scratch := func(name string, bytes int64) vk.Binding {
-		return r.scratchBuf(fmt.Sprintf("experts %s %d", name, bytes), bytes)
-	}
-	values := 4 * int64(slots) * int64(inter)
-	gate, up := scratch("gate", values), scratch("up", values)
-	hidden := scratch("hidden", int64(slots)*limbsRowBytes(inter))
-	down := scratch("down", 4*int64(slots)*int64(width))
-	list, next := scratch("list", 4*int64(count+1+slots)), scratch("next", 4*int64(count))
+	s := r.expertScratch(op)
+	gate, up, hidden, down, list, next := s.gate, s.up, s.hidden, s.down, s.list, s.next
 
 	r.dispatch(shader{name: "experts_assign"}, pushConstants(r.rows, op.TopK, count), 1, 1, 1,
 		read(r.buffer(op.B)), write(list), write(next))
