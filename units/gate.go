@@ -400,11 +400,19 @@ func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated 
 	return p, err
 }
 
-// acts gates OpAct, OpAdd, OpSoftcap and OpScale.
+// acts gates OpAct, by itself and before a quantising, OpAdd, OpSoftcap and OpScale.
 func (g *gate) acts(width int) error {
 	simple := func(ops ...Op) builder {
 		return func(Device, *gateSeries) (Program, error) {
 			return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}}, Ops: ops}, nil
+		}
+	}
+	quantised := func(ops ...Op) builder {
+		return func(d Device, s *gateSeries) (Program, error) {
+			const outputs = 8
+			l, err := s.linear(d, outputs, width, Int8)
+			return Program{In: 0, Out: 4, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}, {Limbs, width}, {F32, outputs}},
+				Ops: append(ops, Op{Kind: OpQuantize, Dst: 3, A: 2, B: None}, Op{Kind: OpLinear, Dst: 4, A: 3, B: None, Linear: l})}, err
 		}
 	}
 	half := Op{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: -0.7}
@@ -413,6 +421,10 @@ func (g *gate) acts(width int) error {
 		for _, b := range []Buf{None, 1} {
 			op := Op{Kind: OpAct, Act: act, Dst: 2, A: 0, B: b}
 			if err := g.check(OpAct, fmt.Sprintf("%s, kind %d, gated %v", shape, act, b >= 0), width, simple(half, op)); err != nil {
+				return err
+			}
+			err := g.check(OpLinear, fmt.Sprintf("activation of %s, kind %d, gated %v, before a matrix", shape, act, b >= 0), width, quantised(half, op))
+			if err != nil {
 				return err
 			}
 		}

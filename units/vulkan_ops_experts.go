@@ -52,8 +52,7 @@ func (r *recording) experts(i int) int {
 		r.expert(op, e, op.Experts[e].Up, false, r.buffer(op.A), up, list)
 	}
 	r.barrier()
-	r.elements(i, uint32(op.Act), true, 0, slots, inter, gate, up, gate)
-	r.quantiseRows(i, slots, inter, gate, hidden)
+	r.quantiseRows(i, slots, inter, gate, hidden, &activated{kind: op.Act, factors: &up})
 	r.barrier()
 	for e := range op.Experts {
 		r.expert(op, e, op.Experts[e].Down, true, hidden, down, list)

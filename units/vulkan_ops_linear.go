@@ -20,17 +20,34 @@ func (r *recording) quantise(i int) int {
 		return n
 	}
 	op := &r.prog.Ops[i]
-	r.quantiseRows(i, r.rows, r.prog.Bufs[op.A].Width, r.buffer(op.A), r.buffer(op.Dst))
+	r.quantiseRows(i, r.rows, r.prog.Bufs[op.A].Width, r.buffer(op.A), r.buffer(op.Dst), nil)
 	return 1
 }
 
-// quantiseRows makes a Limbs buffer of [rows][width] values, for operation i.
-func (r *recording) quantiseRows(i, rows, width int, in, out vk.Binding) {
+// activated is an activation before the quantising of its output.
+type activated struct {
+	kind    ActKind
+	factors *vk.Binding // of a gated one, else nil
+	out     *vk.Binding // nil if only the limbs are kept
+}
+
+// quantiseRows makes a Limbs buffer of [rows][width] values, or of their activation, if act is not nil, for operation i.
+func (r *recording) quantiseRows(i, rows, width int, in, out vk.Binding, act *activated) {
 	words := padded(width, vulkanPadK) / 4
 	size, per := r.dev.rowGroup(words)
-	r.dispatch(shader{name: "quantize", constants: []uint32{uint32(size), uint32(per), boolConstant(width%4 == 0)}},
-		pushConstants(width, words, rows, i), rows, 1, 1,
-		read(in), write(out), shared(r.status()))
+	s := shader{name: "quantize", constants: []uint32{uint32(size), uint32(per), boolConstant(width%4 == 0), 0, 0, 0, 0}}
+	factors, values := read(r.tables()), write(out) // what is not written is the output, see linear_row.comp's dispatch
+	if act != nil {
+		s.constants[3], s.constants[4] = 1, uint32(act.kind)
+		if act.factors != nil {
+			s.constants[5], factors = 1, read(*act.factors)
+		}
+		if act.out != nil {
+			s.constants[6], values = 1, write(*act.out)
+		}
+	}
+	r.dispatch(s, pushConstants(width, words, rows, i), rows, 1, 1,
+		read(in), write(out), shared(r.status()), read(r.tables()), factors, values)
 }
 
 // linearShape is how the shader for few rows shares out a matrix.

@@ -1,7 +1,5 @@
 package units
 
-import "dchain/units/vk"
-
 // Norms, rotary positions, element-wise operations and routing: their dispatches.
 
 // rowThreads is the size of a workgroup that holds n items of a row, per of them in an invocation where there is room; items
@@ -92,9 +90,26 @@ const (
 	elementSoftcap = 6
 )
 
+// act is OpAct, with a quantising that follows it.
 func (r *recording) act(i int) int {
-	op := &r.prog.Ops[i]
-	return r.elementwise(i, uint32(op.Act), op.B >= 0, 0)
+	op, q := &r.prog.Ops[i], r.opAt(i+1, OpQuantize)
+	if q == nil || q.A != op.Dst {
+		return r.elementwise(i, uint32(op.Act), op.B >= 0, 0)
+	}
+	if _, ofRow := r.rowChainAt(i + 1); ofRow {
+		return r.elementwise(i, uint32(op.Act), op.B >= 0, 0)
+	}
+	act := activated{kind: op.Act}
+	if op.B >= 0 {
+		b := r.buffer(op.B)
+		act.factors = &b
+	}
+	if !r.dead(op.Dst, i+2) {
+		dst := r.buffer(op.Dst)
+		act.out = &dst
+	}
+	r.quantiseRows(i+1, r.rows, r.prog.Bufs[op.Dst].Width, r.buffer(op.A), r.buffer(q.Dst), &act)
+	return 2
 }
 
 func (r *recording) scale(i int) int {
@@ -112,17 +127,13 @@ func (r *recording) elementwise(i int, kind uint32, binary bool, factor float32)
 	if binary {
 		b = r.buffer(op.B)
 	}
-	r.elements(i, kind, binary, factor, r.rows, r.prog.Bufs[op.Dst].Width, r.buffer(op.A), b, r.buffer(op.Dst))
-	return 1
-}
-
-// elements applies an element-wise operation to [rows][width] values.
-func (r *recording) elements(i int, kind uint32, binary bool, factor float32, rows, width int, a, b, dst vk.Binding) {
 	const threads, each = 256, 4
-	groups := min(ceilDiv(rows*width, threads*each), r.dev.info.MaxGroups[0])
+	width := r.prog.Bufs[op.Dst].Width
+	groups := min(ceilDiv(r.rows*width, threads*each), r.dev.info.MaxGroups[0])
 	r.dispatch(shader{name: "elementwise", constants: []uint32{threads, kind, boolConstant(binary)}},
-		pushConstants(rows*width, width, i, factor, 1/factor), groups, 1, 1,
-		read(a), read(b), write(dst), read(r.tables()), shared(r.status()))
+		pushConstants(r.rows*width, width, i, factor, 1/factor), groups, 1, 1,
+		read(r.buffer(op.A)), read(b), write(r.buffer(op.Dst)), read(r.tables()), shared(r.status()))
+	return 1
 }
 
 // route is OpRoute: route.comp.
