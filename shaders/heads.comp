@@ -2,20 +2,24 @@
 #extension GL_GOOGLE_include_directive : require
 
 // Head rows to two limbs, NUMERICS.md sections 2 and 8: queries into a buffer, keys and values into the cache (heads.glsl).
-// Workgroup (head, row), the heads being those of the queries, of the keys and of the values, one after the other; each
-// invocation has PER words of four channels.
+// Workgroup (head, tile of rows), the heads being those of the queries, of the keys and of the values, one after the other; each
+// of TILE rows has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels.
+
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const uint PER = 1u;
 layout(constant_id = 5) const uint ROPE = 0u;  // 0 none, 1 halves, 2 interleaved pairs
 layout(constant_id = 6) const uint PAIRS = 1u; // rotary
+layout(constant_id = 7) const uint TILE = 1u;  // 1, or 4: then values of neighbouring positions are stored together
+layout(constant_id = 8) const uint LANES = 32u;
 
 #include "numerics.glsl"
 #include "dot.glsl"
 #include "kv.glsl"
 #define ROWS 0
 #include "rows.glsl"
-#include "reduce.glsl"
 #define STATUS 3
 #include "status.glsl"
 #define HEADS 4
@@ -28,6 +32,7 @@ layout(push_constant) uniform Push {
     uint blocks;
     uint op;    // of keys and values
     uint queryOp;
+    uint batch; // rows
 };
 
 // Queries as limbs: [rows][heads] of high limbs [HDV], low limbs [HDV] and a vector whose x is the exponent.
@@ -41,8 +46,27 @@ void storeByte(uint word, uint byte, int v) {
     atomicOr(cache[word], (uint(v) & 0xffu) << shift);
 }
 
+shared uint tops[TILE];
+shared uint quad[TILE == 4u ? 2u * 4u * 4u * HDV : 1u]; // [limbs][rows][words] of the values of a tile
+
+// together says that the rows of the tile are four positions that share the words of the values.
+bool together(uint row0) {
+    if (TILE != 4u || row0 + TILE > batch || slotOf(row0) == NO_SLOT || positionOf(row0) % 4 != 0) {
+        return false;
+    }
+    for (uint i = 1u; i < TILE; i++) {
+        if (slotOf(row0 + i) != slotOf(row0) || positionOf(row0 + i) != positionOf(row0) + int(i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void main() {
-    uint row = gl_WorkGroupID.y;
+    uint row0 = gl_WorkGroupID.y * TILE;
+    uint r = gl_LocalInvocationID.x / LANES;
+    uint lane = gl_LocalInvocationID.x % LANES;
+    uint row = row0 + r;
     uint head = gl_WorkGroupID.x;
     uint part = QUERY;
     if (head >= heads) {
@@ -50,43 +74,52 @@ void main() {
         part = head < stored ? KEY : VALUE;
         head -= part == VALUE ? stored : 0u;
     }
-    uint slot = slotOf(row);
-    if (slot == NO_SLOT) {
-        return;
+    if (lane == 0u) {
+        tops[r] = 0u;
     }
-    int pos = positionOf(row);
+    barrier();
+    bool seen = row < batch && slotOf(row) != NO_SLOT;
+    uint slot = seen ? slotOf(row) : 0u;
+    int pos = seen ? positionOf(row) : 0;
 
     vec4 v[PER];
     uint base = (row * (part == QUERY ? heads : stored) + head) * HD;
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
-        v[i] = headWord(part, base, pos, i * gl_WorkGroupSize.x + gl_LocalInvocationID.x);
+        v[i] = seen ? headWord(part, base, pos, i * LANES + lane) : vec4(0.0);
         top = max(top, max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
     }
-    top = workgroupMax(top);
-    if (top >= INF_BITS) {
-        if (gl_LocalInvocationID.x == 0u) {
-            fail(part == QUERY ? queryOp : op, row);
+    if (LANES % gl_SubgroupSize == 0u) {
+        top = subgroupMax(top);
+        if (subgroupElect()) {
+            atomicMax(tops[r], top);
         }
-        return;
+    } else {
+        atomicMax(tops[r], top);
     }
-    int e = rowExponent(top);
+    barrier();
+    top = tops[r];
+    if (seen && lane == 0u && top >= INF_BITS) {
+        fail(part == QUERY ? queryOp : op, row);
+    }
+    int e = rowExponent(min(top, INF_BITS - 1u));
     float scale = pow2(-e);
 
     uint p = uint(pos) % BLOCK;
     uint block = 4u * (((slot * stored + head) * blocks + uint(pos) / BLOCK) * BLOCK_VECTORS); // in words
     uint query = 4u * ((row * heads + head) * (2u * HDV + 1u));
-    if (gl_LocalInvocationID.x == 0u) {
+    if (seen && lane == 0u) {
         if (part == QUERY) {
             queries[query + 8u * HDV] = uint(e);
         } else {
             cache[exponentWord(block, part == VALUE, p)] = uint(e);
         }
     }
+    bool byQuads = part == VALUE && together(row0);
     for (uint i = 0u; i < PER; i++) {
-        uint w = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-        if (w >= 4u * HDV) {
-            break;
+        uint w = i * LANES + lane;
+        if (!seen || w >= 4u * HDV) {
+            continue;
         }
         ivec4 hi, lo;
         for (uint c = 0u; c < 4u; c++) {
@@ -101,12 +134,33 @@ void main() {
             uint at = keyWord(block, w, p);
             cache[at] = packed(hi);
             cache[at + 4u * LIMB_VECTORS] = packed(lo);
+        } else if (byQuads) {
+            quad[r * 4u * HDV + w] = packed(hi);
+            quad[(4u + r) * 4u * HDV + w] = packed(lo);
         } else {
             for (uint c = 0u; c < 4u; c++) {
                 uint at = valueWord(block, 4u * w + c, p);
                 storeByte(at, p % 4u, hi[c]);
                 storeByte(at + 4u * LIMB_VECTORS, p % 4u, lo[c]);
             }
+        }
+    }
+    if (TILE != 4u || part != VALUE) {
+        return;
+    }
+    barrier();
+    for (uint i = 0u; byQuads && i < PER; i++) {
+        uint w = i * LANES + lane;
+        if (w >= 4u * HDV) {
+            break;
+        }
+        // Channel 4 * w + r of the four positions.
+        for (uint limb = 0u; limb < 2u; limb++) {
+            uint word = 0u;
+            for (uint j = 0u; j < 4u; j++) {
+                word |= bitfieldExtract(quad[(limb * 4u + j) * 4u * HDV + w], int(8u * r), 8) << (8u * j);
+            }
+            cache[valueWord(block, 4u * w + r, p) + limb * 4u * LIMB_VECTORS] = word;
         }
     }
 }

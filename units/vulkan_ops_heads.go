@@ -28,6 +28,12 @@ func (r *recording) heads(store int, a *attention, ropes *[2]*Op) (uses [7]acces
 	return uses, rope, pairs
 }
 
+// wordPositions is how many rows a workgroup of heads.comp takes where there are many: positions whose values share words.
+const wordPositions = 4
+
+// wordRows is how many rows are many. Tests lower it.
+var wordRows = 128
+
 // headRows dispatches heads.comp.
 func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op) {
 	unused := write(r.scratchBuf("unused", 16)) // the shader declares it for writing
@@ -40,9 +46,13 @@ func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes 
 		stored, layer = cache.spec.KVHeads, write(whole(cache.layers[r.prog.Ops[store].CacheLayer]))
 	}
 	uses, rope, pairs := r.heads(store, a, ropes)
-	threads, per := r.rowThreads(4*cache.headVectors(), 1)
-	r.dispatch(shader{name: "heads", constants: []uint32{uint32(threads), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope, pairs}},
-		pushConstants(heads, stored, cache.blocks(), store, queryOp), heads+2*stored, r.rows, 1,
+	lanes, per := r.rowThreads(4*cache.headVectors(), 1)
+	tile := 1
+	if r.rows >= wordRows && wordPositions*lanes <= r.dev.info.MaxInvocations {
+		tile = wordPositions
+	}
+	s := shader{"heads", r.dev.info.Subgroup, []uint32{uint32(tile * lanes), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope, pairs, uint32(tile), uint32(lanes)}}
+	r.dispatch(s, pushConstants(heads, stored, cache.blocks(), store, queryOp, r.rows), heads+2*stored, ceilDiv(r.rows, tile), 1,
 		append([]access{read(r.rowsBuf()), queries, layer, shared(r.status())}, uses[:]...)...)
 }
 

@@ -83,9 +83,9 @@ func TestVulkanAttendSlots(t *testing.T) {
 		return p, nil
 	}
 	for _, matrices := range []bool{false, true} {
-		oldRows, oldTiled := shortRows, tiledRows
-		defer func() { shortRows, tiledRows, attendTiled = oldRows, oldTiled, false }()
-		shortRows, tiledRows, attendTiled = 0, 1, matrices
+		oldRows, oldTiled, oldWord := shortRows, tiledRows, wordRows
+		defer func() { shortRows, tiledRows, wordRows, attendTiled = oldRows, oldTiled, oldWord, false }()
+		shortRows, tiledRows, wordRows, attendTiled = 0, 1, 1, matrices
 		var runs [2]Executable
 		for i, d := range []Device{vulkanTest(t, VulkanOptions{}), newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)} {
 			p, err := build(d)
