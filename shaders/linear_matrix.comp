@@ -24,6 +24,7 @@ layout(constant_id = 8) const uint STEP = 4u;      // vectors of 16 inputs at a 
 layout(constant_id = 9) const uint BUFFERS = 2u;   // two spare a barrier, one leaves room for longer steps
 layout(constant_id = 10) const bool SPLIT = false; // the inputs, among workgroups: the sums go to linear_finish.comp
 layout(constant_id = 11) const uint SUBGROUP = 32u;
+layout(constant_id = 12) const uint BAND = 1u;     // tiles of rows that pass over the outputs together
 
 layout(std430, set = 0, binding = 6) writeonly buffer Sums { ivec4 partial[]; }; // linear_finish.comp
 
@@ -196,9 +197,19 @@ void join(uint l, uint b) {
     }
 }
 
+// tile is the tile of outputs and rows of the workgroup: those that run at a time make a square, which reads least memory.
+uvec2 tile() {
+    uint id = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    uint first = id / (BAND * gl_NumWorkGroups.x) * BAND;
+    uint rest = id - first * gl_NumWorkGroups.x;
+    uint high = min(BAND, gl_NumWorkGroups.y - first);
+    return uvec2(rest / high, first + rest % high);
+}
+
 void main() {
-    n0 = gl_WorkGroupID.x * TILE_N;
-    m0 = row0 + gl_WorkGroupID.y * TILE_M;
+    uvec2 at = tile();
+    n0 = at.x * TILE_N;
+    m0 = row0 + at.y * TILE_M;
     warpM = gl_SubgroupID / WARPS_N * WARP_M;
     warpN = gl_SubgroupID % WARPS_N * WARP_N;
     kBegin = 0u;

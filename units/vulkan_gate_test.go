@@ -69,7 +69,7 @@ func TestVulkanShapes(t *testing.T) {
 func TestVulkanMatrices(t *testing.T) {
 	old := matrixPlans
 	defer func() { matrixPlans = old }()
-	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 6, buffers: 1, groups: 7}}
+	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 6, buffers: 1, groups: 7, band: 2}}
 	d := vulkanTest(t, VulkanOptions{})
 	d.tiled = true
 	d.useMatrices()

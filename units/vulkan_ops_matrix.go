@@ -41,16 +41,17 @@ type matrixPlan struct {
 	step           int // vectors of 16 inputs at a time
 	buffers        int // of a step in shared memory
 	groups         int // workgroups for which the inputs are shared out, if the outputs make fewer
+	band           int // tiles of rows that pass over the outputs together
 }
 
 // matrixPlans are the plans by size of batch. A large one has many matrices, to use each value read often. A small one
 // waits for the memory: long steps keep more of it on its way, and the inputs are shared out where the outputs make too few
 // workgroups. A plan does not depend on the number of outputs: see linearShape. Tests replace them.
 var matrixPlans = []matrixPlan{
-	{16, 1, 4, 1, 1, 8, 2, 264},
-	{32, 2, 2, 1, 2, 8, 2, 264},
-	{64, 2, 2, 2, 2, 8, 1, 264},
-	{maxVulkanRows, 2, 2, 2, 4, 4, 2, 264},
+	{16, 1, 4, 1, 1, 8, 2, 264, 1},
+	{32, 2, 2, 1, 2, 8, 2, 264, 1},
+	{64, 2, 2, 2, 2, 8, 1, 264, 1},
+	{maxVulkanRows, 2, 2, 2, 4, 4, 2, 264, 8},
 }
 
 // matrixPlanOf is the plan for a batch.
@@ -143,6 +144,6 @@ func (r *recording) linearMatrix(op *Op, part *linearPart, plan *matrixPlan, par
 	if d.tiled {
 		name += "_tiled"
 	}
-	r.dispatch(shader{name, d.info.Subgroup, append(constants, boolConstant(parts > 1), uint32(d.info.Subgroup))}, pushConstants(push...),
+	r.dispatch(shader{name, d.info.Subgroup, append(constants, boolConstant(parts > 1), uint32(d.info.Subgroup), uint32(plan.band))}, pushConstants(push...),
 		ceilDiv(part.count, plan.tileOutputs()), ceilDiv(r.rows, plan.tileRows()), parts, uses...)
 }
