@@ -104,6 +104,7 @@ func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device,
 		}
 		if device != nil {
 			if i > 0 {
+				units.Metrics.Demotions.Add(1)
 				a.ui.note("demoted to %s", g.Device)
 			}
 			return device, g, nil

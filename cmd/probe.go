@@ -52,20 +52,21 @@ Exit code 1: no backend passes.`,
 
 // probeReport is the JSON of probe.
 type probeReport struct {
-	Model         string        `json:"model"` // whose shapes were tried
-	Numerics      int           `json:"numerics"`
-	Threads       int           `json:"threads"`
-	Vulkan        []probeVulkan `json:"vulkan"`
-	NoVulkan      string        `json:"no_vulkan,omitempty"`      // why there is none
-	RefusedVulkan []string      `json:"refused_vulkan,omitempty"` // devices that cannot be used, and why
-	Devices       []probeDevice `json:"devices"`
-	Used          string        `json:"used"` // backend, "" when none passes
-	ProbeHash     string        `json:"probe_hash,omitempty"`
-	CapacityGBps  float64       `json:"capacity_gbps"`  // the score of a plan
-	CapacityGMACs float64       `json:"capacity_gmacs"` // int8 multiply-adds per second when decoding, in 1e9
-	PrefillGMACs  float64       `json:"prefill_gmacs"`
-	BandwidthGBps float64       `json:"bandwidth_gbps"`
-	FreeMemory    int64         `json:"free_memory_bytes"` // 0 where the system does not tell
+	Model         string           `json:"model"` // whose shapes were tried
+	Numerics      int              `json:"numerics"`
+	Threads       int              `json:"threads"`
+	Vulkan        []probeVulkan    `json:"vulkan"`
+	NoVulkan      string           `json:"no_vulkan,omitempty"`      // why there is none
+	RefusedVulkan []string         `json:"refused_vulkan,omitempty"` // devices that cannot be used, and why
+	Devices       []probeDevice    `json:"devices"`
+	Used          string           `json:"used"` // backend, "" when none passes
+	ProbeHash     string           `json:"probe_hash,omitempty"`
+	CapacityGBps  float64          `json:"capacity_gbps"`  // the score of a plan
+	CapacityGMACs float64          `json:"capacity_gmacs"` // int8 multiply-adds per second when decoding, in 1e9
+	PrefillGMACs  float64          `json:"prefill_gmacs"`
+	BandwidthGBps float64          `json:"bandwidth_gbps"`
+	FreeMemory    int64            `json:"free_memory_bytes"` // 0 where the system does not tell
+	Counters      map[string]int64 `json:"counters"`          // units.Metrics
 }
 
 // probeDevice is a set of kernels and the gates it passed.
@@ -146,6 +147,8 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 			return err
 		}
 	}
+	r.Counters = map[string]int64{}
+	units.Metrics.Each(func(name string, value int64) { r.Counters[name] = value })
 	if f.json {
 		err = a.ui.json(r)
 	} else {

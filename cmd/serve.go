@@ -297,7 +297,15 @@ func (a *app) serveWith(ctx context.Context, opts *stage.ServerOptions) error {
 	if err := a.ui.printf("%s\nready\n", addr); err != nil {
 		return err
 	}
+	defer a.noteMetrics()
 	return server.Run(ctx)
+}
+
+// noteMetrics says what checks have found while the stage ran.
+func (a *app) noteMetrics() {
+	var all []string
+	units.Metrics.Each(func(name string, value int64) { all = append(all, fmt.Sprintf("%s %d", name, value)) })
+	a.ui.note("%s", strings.Join(all, ", "))
 }
 
 // openAssigned opens the model a head asks for: on the hub, built in or synthetic, and gates the device at its shapes. A

@@ -138,6 +138,7 @@ func TestDemotion(t *testing.T) {
 func TestLostDevice(t *testing.T) {
 	m := openModel(t, "tales-qwen2")
 	whole := plan.Range{First: 0, Last: m.Spec.Layers - 1}
+	before := units.Metrics.Demotions.Load()
 	for _, loading := range []bool{false, true} {
 		c := startCluster(t, m, nil, 1)
 		var devices atomic.Int32
@@ -166,6 +167,9 @@ func TestLostDevice(t *testing.T) {
 		if _, err := next.Generate(t.Context(), opts); err != nil || devices.Load() != 1 {
 			t.Errorf("loading %v: %v after %d others", loading, err, devices.Load())
 		}
+	}
+	if n := units.Metrics.Demotions.Load() - before; n != 2 {
+		t.Errorf("%d demotions are counted", n)
 	}
 }
 

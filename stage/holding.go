@@ -150,6 +150,7 @@ func (s *Server) demote(ctx context.Context) error {
 		s.opts.Demote = nil
 		return refuse(transport.FaultAudit, "the stage's device is not used any more (%v), and there is no other: %v", why, err)
 	}
+	units.Metrics.Demotions.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.device, s.local, s.condemned = device, local, nil

@@ -34,8 +34,12 @@ func WrongBit(err error) bool {
 // Unusable says whether an error is one after which its device computes nothing more: a wrong bit, or the device is lost.
 func Unusable(err error) bool { return WrongBit(err) || errors.Is(err, vk.ErrDeviceLost) }
 
-// verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again.
-type verdict struct{ wrong atomic.Pointer[AuditError] }
+// verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again; and
+// whether its driver has given it up.
+type verdict struct {
+	wrong atomic.Pointer[AuditError]
+	lost  atomic.Bool
+}
 
 // allow says why a program must not run.
 func (v *verdict) allow() error {
@@ -48,8 +52,11 @@ func (v *verdict) allow() error {
 // note takes the error of a run.
 func (v *verdict) note(err error) {
 	var wrong *AuditError
-	if errors.As(err, &wrong) {
-		v.wrong.CompareAndSwap(nil, wrong)
+	if errors.As(err, &wrong) && v.wrong.CompareAndSwap(nil, wrong) {
+		Metrics.WrongBits.Add(1)
+	}
+	if errors.Is(err, vk.ErrDeviceLost) && !v.lost.Swap(true) {
+		Metrics.Lost.Add(1)
 	}
 }
 
@@ -75,6 +82,7 @@ func newAuditor(p *Program, every int, seed uint64) *auditor {
 func (a *auditor) choose(p *Program, run uint64, rows int) {
 	a.op = nil
 	if run%a.every == 0 && len(p.Ops) > 0 {
+		Metrics.Audits.Add(1)
 		a.op = &p.Ops[a.rng.IntN(len(p.Ops))]
 		a.row = a.rng.IntN(rows)
 	}

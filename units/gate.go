@@ -111,9 +111,13 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 		})
 	}
 	run.Wait()
+	Metrics.Gates.Add(1)
 	for _, g := range gates {
 		report.Checks = append(report.Checks, g.checks...)
 		if g.err != nil {
+			if WrongBit(g.err) {
+				Metrics.WrongBits.Add(1)
+			}
 			return report, fmt.Errorf("gating %s: %w", dev.Name(), g.err)
 		}
 	}

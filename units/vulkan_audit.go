@@ -56,6 +56,7 @@ func (a *vulkanAuditor) due() bool {
 
 // run executes the step of a recording.
 func (a *vulkanAuditor) run(whole *recording, rows []Row, in []float32) error {
+	Metrics.Audits.Add(1)
 	e := a.e
 	cut, err := e.cutOf(whole)
 	if err != nil {

@@ -31,8 +31,8 @@ func TestVulkanAuditAgrees(t *testing.T) {
 		if err := runAudited(e, 6, n); err != nil {
 			t.Errorf("%d rows: %v", n, err)
 		}
-		if e.audit.runs == 0 {
-			t.Error("nothing was audited")
+		if e.audit.runs == 0 || Metrics.Audits.Load() < int64(e.audit.runs) {
+			t.Errorf("%d runs were audited, %d counted", e.audit.runs, Metrics.Audits.Load())
 		}
 	}
 }
@@ -66,6 +66,12 @@ func TestVulkanAuditCatches(t *testing.T) {
 			e := testLayer(t, d).(*vulkanExecutable)
 			c.fault(e.prog.Ops)
 			var wrong *AuditError
+			before := Metrics.WrongBits.Load()
+			defer func() {
+				if n := Metrics.WrongBits.Load() - before; n != 1 {
+					t.Errorf("%d wrong bits are counted", n)
+				}
+			}()
 			if err := runAudited(e, 40, 3); !errors.As(err, &wrong) || wrong.Op != c.op || wrong.Layer != 11 || wrong.Row < 0 || wrong.Row > 2 {
 				t.Errorf("%v", err)
 			}
