@@ -52,7 +52,7 @@ func (r *recording) experts(i int) int {
 		r.expert(op, e, op.Experts[e].Up, false, r.buffer(op.A), up, list)
 	}
 	r.barrier()
-	r.quantiseRows(i, slots, inter, gate, hidden, &activated{kind: op.Act, factors: &up})
+	r.quantiseRows(i, slots, inter, gate, hidden, &activated{kind: op.Act, factors: &up, out: &gate}) // the product is kept for audits
 	r.barrier()
 	for e := range op.Experts {
 		r.expert(op, e, op.Experts[e].Down, true, hidden, down, list)
