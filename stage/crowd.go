@@ -10,8 +10,9 @@ import (
 // reads the weights once more.
 //
 // Where several machines compute, the sessions go round in as many groups, so that each machine has one to work on. They
-// form at the readout, through which all sessions pass and which waits up to a round; a stage waits less, for sessions
-// that left the readout or the stage before together. If both waited as long, each would wait for what the other holds.
+// form at the readout, wherever that is: all sessions pass through it, and it waits up to a round; a stage waits less, for
+// sessions that left the readout or the stage before together. If both waited as long, each would wait for what the other
+// holds.
 type crowd struct {
 	groups int           // 0 is 1
 	share  time.Duration // of a round that a batch waits: 1/share
@@ -29,10 +30,24 @@ type visit struct {
 	at    time.Time
 }
 
+// How long a stage waits, and the readout of a ring.
+const (
+	passingShare, passingMost = 4, 50 * time.Millisecond
+	meetingShare, meetingMost = 1, 2 * time.Second
+)
+
 const (
 	retry    = 8                // batches after which one waits in spite of vain
 	shortest = time.Millisecond // what comes together comes within this
 )
+
+// meets makes a stage wait like the readout if it is that of a ring.
+func (c *crowd) meets(reads bool) {
+	c.share, c.most = passingShare, passingMost
+	if reads && c.groups > 1 {
+		c.share, c.most = meetingShare, meetingMost
+	}
+}
 
 // expect is the number of sessions to wait for.
 func (c *crowd) expect() int {

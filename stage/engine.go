@@ -45,7 +45,7 @@ type Engine struct {
 	opts     EngineOptions
 	cache    units.Cache
 	segments []segment
-	model    *forms // all layers and the readout in one program; nil unless the weights have all of them
+	model    *forms // all layers and the readout in one program; nil unless the weights have the last layer and the readout
 	readout  *forms // the readout of rows that came out of the segments; nil like model
 	hidden   int
 	maxRows  int // of a batch
@@ -79,8 +79,9 @@ type request struct {
 	pos     int
 	n       int
 	hidden  []float32 // [n][hidden], owned by the request
-	ask     *ask      // of the last row, which is read out; nil returns the rows
-	rows    []float32 // the result, but of a request with an ask
+	ask     *ask      // of the last row, which is read out; nil for none
+	keep    bool      // the rows are wanted in spite of the ask
+	rows    []float32 // the result, which a request with an ask may lack
 	// done is called from the engine's loop with the rows or an error. It must not block.
 	done func(rows []float32, took time.Duration, err error)
 }
@@ -103,7 +104,7 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 	}
 	e := &Engine{
 		weights: w, opts: opts, cache: cache, hidden: s.Hidden, maxRows: batchRows(w.dev),
-		crowd: crowd{share: 4, most: 50 * time.Millisecond},
+		crowd: crowd{share: passingShare, most: passingMost},
 		queue: make(chan *request, 256), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	cuts := opts.Cuts
@@ -115,7 +116,7 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 			return nil, errors.Join(err, e.release())
 		}
 	}
-	if w.lmHead.w != nil && w.Range == (plan.Range{First: 0, Last: s.Layers - 1}) {
+	if w.lmHead.w != nil && w.Range.Last == s.Layers-1 {
 		e.model, e.readout = w.whole(cache), w.readout()
 	}
 	for slot := opts.Sessions - 1; slot >= 0; slot-- {
@@ -220,6 +221,7 @@ func (e *Engine) gather(first *request) (batch []*request, rows int, sessions ma
 		batch, rows = append(batch, r), rows+r.n
 		sessions[r.session] = true
 		e.crowd.groups = r.groups
+		e.crowd.meets(r.ask != nil)
 	}
 	take(first)
 	want := e.crowd.expect()
@@ -303,7 +305,9 @@ func (e *Engine) compute(batch []*request, n int) error {
 		h = make([]float32, 0, n*e.hidden)
 	}
 	var asks []*ask
+	keep := e.opts.Trace != nil
 	for _, r := range batch {
+		keep = keep || r.keep
 		for i := range r.n {
 			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
 		}
@@ -314,7 +318,7 @@ func (e *Engine) compute(batch []*request, n int) error {
 			asks = append(asks, r.ask)
 		}
 	}
-	if len(asks) == n && len(e.segments) == 1 && e.opts.Trace == nil {
+	if len(asks) == n && len(e.segments) == 1 && !keep {
 		return e.model.run(rows, h, asks)
 	}
 	for i, seg := range e.segments {
@@ -385,9 +389,9 @@ func (e *Engine) open(groups int) (*slotSession, error) {
 	return &slotSession{engine: e, id: e.nextID, slot: slot, groups: groups}, nil
 }
 
-// submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop, or answers a, if that is
-// not nil, has been filled in.
-func (s *slotSession) submit(pos int, hidden []float32, a *ask, done func(rows []float32, took time.Duration, err error)) error {
+// submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop. If a is not nil it has
+// been answered by then, and there are rows only if they are to be kept.
+func (s *slotSession) submit(pos int, hidden []float32, a *ask, keep bool, done func(rows []float32, took time.Duration, err error)) error {
 	e := s.engine
 	n := len(hidden) / e.hidden
 	if n == 0 || len(hidden)%e.hidden != 0 {
@@ -406,7 +410,7 @@ func (s *slotSession) submit(pos int, hidden []float32, a *ask, done func(rows [
 		return &ContextError{Context: e.opts.Context, Need: pos + n}
 	}
 	s.flying.Add(1)
-	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, hidden: hidden, ask: a, done: func(rows []float32, took time.Duration, err error) {
+	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, hidden: hidden, ask: a, keep: keep, done: func(rows []float32, took time.Duration, err error) {
 		done(rows, took, err)
 		s.flying.Done()
 	}}
@@ -451,7 +455,7 @@ type result struct {
 }
 
 func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
-	return s.submit(pos, hidden, nil, func(rows []float32, _ time.Duration, err error) {
+	return s.submit(pos, hidden, nil, false, func(rows []float32, _ time.Duration, err error) {
 		if err == nil && !s.engine.opts.ReturnAll {
 			rows = rows[len(rows)-s.engine.hidden:]
 		}
@@ -461,7 +465,7 @@ func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
 
 // pushRead is Push for rows the last of which is to be read out: when Pull has returned, a is answered.
 func (s *nearSession) pushRead(pos int, hidden []float32, a *ask) error {
-	return s.submit(pos, hidden, a, func(_ []float32, _ time.Duration, err error) {
+	return s.submit(pos, hidden, a, false, func(_ []float32, _ time.Duration, err error) {
 		s.results <- result{nil, err}
 	})
 }

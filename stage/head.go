@@ -2,11 +2,11 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,7 +21,7 @@ type Head struct {
 	Model  *inspect.Model
 	stages []Stage
 	chunk  int
-	reads  bool // the one stage is near and reads out itself
+	reads  bool // the last stage reads out itself
 
 	readout readout
 	opened  atomic.Int32 // sequences so far
@@ -73,9 +73,9 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 	if next != spec.Layers {
 		return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, spec.Layers-1)
 	}
-	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{forms: w.readout(), hidden: spec.Hidden, crowd: crowd{groups: opts.Groups, share: 1, most: 2 * time.Second}}}
-	if e, ok := opts.Stages[0].(*Engine); ok {
-		h.reads = len(opts.Stages) == 1 && e.weights == w && e.model != nil
+	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{forms: w.readout(), hidden: spec.Hidden, crowd: crowd{groups: opts.Groups, share: meetingShare, most: meetingMost}}}
+	if h.reads = reads(opts.Stages[len(opts.Stages)-1]); !h.reads && w.lmHead.w == nil {
+		return nil, errors.New("building the head: neither it nor the last stage holds the readout")
 	}
 	var err error
 	if w.embedProj.w != nil {
@@ -94,6 +94,22 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 		return nil, fmt.Errorf("compiling the norm of embeddings: %w", err)
 	}
 	return h, nil
+}
+
+// reads says whether a stage can read out the last row of a push.
+func reads(s Stage) bool {
+	switch s := s.(type) {
+	case *Engine:
+		return s.model != nil
+	case *Ring:
+		return s.hops[len(s.hops)-1].peer.Reads()
+	}
+	return false
+}
+
+// reader is a session of a stage that reads out.
+type reader interface {
+	pushRead(pos int, hidden []float32, a *ask) error
 }
 
 // Cuts are the parts of the model at whose ends the stages report boundaries.
@@ -198,7 +214,7 @@ func (s *Sequence) forward(ctx context.Context, ids []int, a *ask) ([]float32, e
 		}
 		ids = ids[n:]
 		if len(ids) == 0 && a != nil {
-			err = last.(*nearSession).pushRead(s.pos, hidden, a)
+			err = last.(reader).pushRead(s.pos, hidden, a)
 		} else {
 			err = last.Push(ctx, s.pos, hidden)
 		}

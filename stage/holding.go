@@ -202,7 +202,7 @@ func (s *Server) load(ctx context.Context, m *inspect.Model, rng plan.Range, pos
 	device := s.device
 	s.mu.Unlock()
 	w, err := Load(ctx, m, device, LoadOptions{
-		Range: rng, Mode: s.opts.Mode, Context: positions, Progress: s.opts.Progress, Cache: s.opts.Cache, Note: s.opts.Event,
+		Range: rng, Readout: s.opts.Readout && rng.Last == m.Spec.Layers-1, Mode: s.opts.Mode, Context: positions, Progress: s.opts.Progress, Cache: s.opts.Cache, Note: s.opts.Event,
 	})
 	if err != nil {
 		return nil, err

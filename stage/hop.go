@@ -90,13 +90,11 @@ func asFault(err error, seq, stage int32, phase string, last int) *transport.Fau
 	return f
 }
 
-// checkActivation verifies an activation's hash, model and shape before anything is done with it.
-func checkActivation(f *transport.Activation, model uint32, hidden int) error {
+// checkActivation verifies an activation's hash and model before anything is done with it.
+func checkActivation(f *transport.Activation, model uint32) error {
 	switch {
 	case f.ModelHash != model:
 		return fmt.Errorf("an activation of model %08x arrived, this stage holds %08x: %w", f.ModelHash, model, ErrModelMismatch)
-	case len(f.Hidden) == 0 || len(f.Hidden)%hidden != 0:
-		return fmt.Errorf("an activation of %d floats arrived, not a multiple of the hidden width %d", len(f.Hidden), hidden)
 	case !f.Intact():
 		return fmt.Errorf("session %d, position %d: %w", f.Seq, f.TokenIdx, ErrActivation)
 	}

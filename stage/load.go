@@ -39,7 +39,8 @@ type Weights struct {
 // LoadOptions says what to load. Range may be plan.None.
 type LoadOptions struct {
 	Range   plan.Range
-	Readout bool // final norm and language-model head
+	Embed   bool // projection and norm of embeddings
+	Readout bool // final norm and language-model head, and what Embed says
 	Mode    units.WeightMode
 	Context int // positions the rotary tables cover
 	Workers int // concurrent readers; 0 = 2
@@ -61,6 +62,7 @@ func Load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 	if opts.Workers <= 0 {
 		opts.Workers = 2
 	}
+	opts.Embed = opts.Embed || opts.Readout
 	if opts.Cache == "" {
 		w, _, err := load(ctx, m, dev, opts, nil)
 		return w, err
@@ -155,7 +157,7 @@ func (l *loader) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.opts.Readout { // the head's embedding itself is read row by row
+	if l.opts.Embed { // the embedding itself is read row by row
 		tensors = append(tensors, l.model.Tensors(inspect.RoleEmbedProj, 0)...)
 		tensors = append(tensors, l.model.Tensors(inspect.RoleEmbedNorm, 0)...)
 	}
@@ -207,20 +209,26 @@ func (l *loader) declare(ctx context.Context) error {
 		}
 		l.w.layers = append(l.w.layers, w)
 	}
-	if !opts.Readout {
-		return nil
+	if opts.Embed {
+		if err := l.norm(ctx, inspect.RoleEmbedNorm, 0, &l.w.embedNorm); err != nil {
+			return err
+		}
 	}
-	if err := l.norm(ctx, inspect.RoleEmbedNorm, 0, &l.w.embedNorm); err != nil {
-		return err
-	}
-	if err := l.norm(ctx, inspect.RoleFinalNorm, 0, &l.w.finalNorm); err != nil {
-		return err
+	if opts.Readout {
+		if err := l.norm(ctx, inspect.RoleFinalNorm, 0, &l.w.finalNorm); err != nil {
+			return err
+		}
 	}
 	for _, m := range []struct {
-		role inspect.Role
-		dst  *linearWeights
-	}{{inspect.RoleEmbedProj, &l.w.embedProj}, {inspect.RoleReadoutProj, &l.w.readProj}, {inspect.RoleLMHead, &l.w.lmHead}} {
-		if !s.Has(m.role) {
+		role   inspect.Role
+		wanted bool
+		dst    *linearWeights
+	}{
+		{inspect.RoleEmbedProj, opts.Embed, &l.w.embedProj},
+		{inspect.RoleReadoutProj, opts.Readout, &l.w.readProj},
+		{inspect.RoleLMHead, opts.Readout, &l.w.lmHead},
+	} {
+		if !m.wanted || !s.Has(m.role) {
 			continue
 		}
 		n, _ := s.Dims(m.role)

@@ -24,7 +24,7 @@ type member struct {
 	hidden int
 
 	next   *transport.Link // nil: results go to the head
-	outbox chan *transport.Activation
+	outbox chan transport.Frame
 	stop   chan struct{} // closed by close
 	wg     sync.WaitGroup
 
@@ -39,7 +39,8 @@ type member struct {
 // memberSession is one session on this stage.
 type memberSession struct {
 	*slotSession
-	passed int // last position passed on, -1 for none
+	ask    *transport.Ask // in force, nil for none
+	passed int            // last position passed on, -1 for none
 	steps  uint32
 	micros uint64
 	rows   uint32
@@ -48,7 +49,7 @@ type memberSession struct {
 func newMember(s *Server, head *transport.Link, a *transport.Assignment) *member {
 	return &member{
 		server: s, assign: a, head: head, model: modelHash(a.Fingerprint),
-		outbox: make(chan *transport.Activation, outboxSize), stop: make(chan struct{}), sessions: map[int32]*memberSession{},
+		outbox: make(chan transport.Frame, outboxSize), stop: make(chan struct{}), sessions: map[int32]*memberSession{},
 	}
 }
 
@@ -131,8 +132,8 @@ func (m *member) close() {
 // headFrame handles a frame from the head.
 func (m *member) headFrame(f transport.Frame) error {
 	switch f := f.(type) {
-	case *transport.Activation:
-		m.activation(f)
+	case *transport.Activation, *transport.Ask:
+		m.work(f)
 	case *transport.Token:
 		if m.server.opts.Watch != nil {
 			m.server.opts.Watch(*f)
@@ -145,12 +146,66 @@ func (m *member) headFrame(f transport.Frame) error {
 	return nil
 }
 
-// activation checks rows that arrived, queues them, and passes the result on when it is computed.
-func (m *member) activation(f *transport.Activation) {
-	if err := m.accept(f); err != nil {
-		m.fault(f.Seq, "receiving", err)
+// work handles what goes round the ring, from the head or the stage before, and says whether f is of that kind.
+func (m *member) work(f transport.Frame) bool {
+	var err error
+	var seq int32
+	switch f := f.(type) {
+	case *transport.Activation:
+		seq, err = f.Seq, m.accept(f)
+	case *transport.Ask:
+		seq, err = f.Seq, m.heed(f)
+	default:
+		return false
+	}
+	if err != nil {
+		m.fault(seq, "receiving", err)
+	}
+	return true
+}
+
+// heed takes an ask to the last stage, or remembers it there.
+func (m *member) heed(f *transport.Ask) error {
+	if m.assign.Stage < m.assign.Stages {
+		return m.put(f)
+	}
+	m.mu.Lock()
+	reads := m.engine != nil && m.engine.model != nil
+	m.mu.Unlock()
+	if !reads {
+		return refuse(transport.FaultProtocol, "an ask arrived at a stage that does not read out")
+	}
+	s, err := m.session(f.Seq)
+	if err != nil || s == nil {
+		return err
+	}
+	m.mu.Lock()
+	s.ask = f
+	m.mu.Unlock()
+	return nil
+}
+
+// asked is what is asked of an activation whose last row is at pos, nil for the row itself.
+func (m *member) asked(s *memberSession, pos int) *ask {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.ask == nil || pos < int(s.ask.TokenIdx) {
+		return nil
+	}
+	return &ask{top: int(s.ask.Top)}
+}
+
+// put queues a frame for the next stage or the head.
+func (m *member) put(f transport.Frame) error {
+	select {
+	case m.outbox <- f:
+		return nil
+	default:
+		return refuse(transport.FaultNextHop, "%d frames are waiting for a next stage that does not take them", outboxSize)
 	}
 }
+
+// accept checks rows that arrived, queues them, and passes the result on when it is computed.
 
 func (m *member) accept(f *transport.Activation) error {
 	if f.NextIndex != m.assign.Stage {
@@ -159,15 +214,19 @@ func (m *member) accept(f *transport.Activation) error {
 	if !m.holds() {
 		return refuse(transport.FaultProtocol, "an activation arrived before the stage was ready")
 	}
-	if err := checkActivation(f, m.model, m.hidden); err != nil {
+	if err := checkActivation(f, m.model); err != nil {
 		return err
+	}
+	if len(f.Hidden)%m.hidden != 0 {
+		return refuse(transport.FaultShape, "an activation of %d floats arrived, not a multiple of the hidden width %d", len(f.Hidden), m.hidden)
 	}
 	s, err := m.session(f.Seq)
 	if err != nil || s == nil {
 		return err
 	}
-	pos := int(f.TokenIdx)
-	return s.submit(pos, f.Hidden, nil, func(rows []float32, took time.Duration, err error) {
+	pos, n := int(f.TokenIdx), len(f.Hidden)/m.hidden
+	a := m.asked(s, pos+n-1)
+	return s.submit(pos, f.Hidden, a, m.assign.Trace, func(rows []float32, took time.Duration, err error) {
 		if err != nil {
 			seq := f.Seq
 			if units.Unusable(err) {
@@ -177,7 +236,7 @@ func (m *member) accept(f *transport.Activation) error {
 			m.fault(seq, "computing", err)
 			return
 		}
-		m.pass(s, f.Seq, pos, rows, took)
+		m.pass(s, done{seq: f.Seq, pos: pos, n: n, rows: rows, ask: a, took: took})
 	})
 }
 
@@ -200,32 +259,43 @@ func (m *member) session(seq int32) (*memberSession, error) {
 	return s, nil
 }
 
-// pass sends computed rows to the next stage, or the asked-for rows back to the head. It runs in the engine's loop.
-func (m *member) pass(s *memberSession, seq int32, pos int, rows []float32, took time.Duration) {
+// done is an activation that has been computed.
+type done struct {
+	seq    int32
+	pos, n int       // of its rows
+	rows   []float32 // absent where they were read out and nobody wants them
+	ask    *ask      // of the last row, answered; nil for none
+	took   time.Duration
+}
+
+// pass sends computed rows to the next stage, or what is asked for back to the head. It runs in the engine's loop.
+func (m *member) pass(s *memberSession, d done) {
 	a := m.assign
-	n := len(rows) / m.hidden
+	last := d.pos + d.n - 1
 	m.mu.Lock()
-	s.passed = pos + n - 1
-	s.rows += uint32(n)
-	if n == 1 {
+	s.passed = last
+	s.rows += uint32(d.n)
+	if d.n == 1 {
 		s.steps++
-		s.micros += uint64(took.Microseconds())
+		s.micros += uint64(d.took.Microseconds())
 	}
 	m.mu.Unlock()
 	if a.Trace {
-		m.head.Send(&transport.Receipt{Seq: seq, TokenIdx: int32(pos), Stage: a.Stage, Micros: uint32(took.Microseconds()), Hashes: rowHashes(rows, m.hidden)})
+		m.head.Send(&transport.Receipt{Seq: d.seq, TokenIdx: int32(d.pos), Stage: a.Stage, Micros: uint32(d.took.Microseconds()), Hashes: rowHashes(d.rows, m.hidden)})
 	}
-	next := a.Stage + 1
-	if a.Stage == a.Stages {
-		next = transport.Return
-		if !a.ReturnAll {
-			pos, rows = pos+n-1, rows[(n-1)*m.hidden:]
-		}
-	}
-	select {
-	case m.outbox <- newActivation(seq, pos, next, m.model, rows):
+	var f *transport.Activation
+	switch {
+	case a.Stage < a.Stages:
+		f = newActivation(d.seq, d.pos, a.Stage+1, m.model, d.rows)
+	case d.ask != nil:
+		f = sealScores(d.seq, last, m.model, &d.ask.scores)
+	case a.ReturnAll:
+		f = newActivation(d.seq, d.pos, transport.Return, m.model, d.rows)
 	default:
-		m.fault(-1, "sending", refuse(transport.FaultNextHop, "%d activations are waiting for a next stage that does not take them", outboxSize))
+		f = newActivation(d.seq, last, transport.Return, m.model, d.rows[(d.n-1)*m.hidden:])
+	}
+	if err := m.put(f); err != nil {
+		m.fault(-1, "sending", err)
 	}
 }
 
@@ -245,7 +315,9 @@ func (m *member) send() {
 				m.fault(-1, phase, err)
 				return
 			}
-			f.Release()
+			if a, ok := f.(*transport.Activation); ok {
+				a.Release()
+			}
 		case <-m.stop:
 			return
 		}

@@ -69,6 +69,9 @@ func packedKey(m *inspect.Model, packing string, opts *LoadOptions) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\n%x\n%d-%d %v\n%s\n", packedVersion, m.Fingerprint(opts.Mode.String(), units.NumericsVersion),
 		opts.Range.First, opts.Range.Last, opts.Readout, packing)
+	if opts.Embed && !opts.Readout {
+		fmt.Fprintln(h, "embed")
+	}
 	for _, f := range m.Index.Files { // the fingerprint of a folder knows a sample of its bytes only
 		fmt.Fprintf(h, "%q %d %s\n", f.Name, f.Size, f.Modified.UTC().Format(time.RFC3339Nano))
 	}

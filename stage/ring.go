@@ -59,6 +59,9 @@ func (p *Peer) Range() plan.Range {
 	return plan.Range{First: int(p.Hello.First), Last: int(p.Hello.Last)}
 }
 
+// Reads says whether the stage reads out if it holds the last layer.
+func (p *Peer) Reads() bool { return p.Hello.Readout }
+
 // Fingerprint is that of the key the stage has proven to hold.
 func (p *Peer) Fingerprint() string { return transport.Fingerprint(p.link.Peer()) }
 
@@ -333,6 +336,8 @@ func (r *Ring) read(ctx context.Context, h *hop) {
 		switch f := f.(type) {
 		case *transport.Activation:
 			err = r.activation(h, f)
+		case *transport.Ask:
+			err = r.relayAsk(h, f)
 		case *transport.Receipt:
 			r.receipt(h, f)
 		case *transport.Finished:
@@ -361,13 +366,25 @@ func (r *Ring) activation(h *hop, f *transport.Activation) error {
 		}
 		return nil
 	}
-	if err := checkActivation(f, r.model, r.hidden); err != nil {
+	if err := checkActivation(f, r.model); err != nil {
 		return err
 	}
 	if s := r.session(f.Seq); s != nil {
 		return s.deliver(f)
 	}
 	return nil // a session closed meanwhile
+}
+
+// relayAsk passes an ask on for a stage that cannot.
+func (r *Ring) relayAsk(h *hop, f *transport.Ask) error {
+	if !h.relay || h.index == len(r.hops) {
+		return fmt.Errorf("an ask came back from stage %d", h.index)
+	}
+	next := r.hops[h.index]
+	if err := next.peer.link.Send(f); err != nil {
+		r.fail(next.error("relaying", r.lastGood(), err))
+	}
+	return nil
 }
 
 func (r *Ring) receipt(h *hop, f *transport.Receipt) {

@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -21,14 +22,15 @@ type ringSession struct {
 	seq  int32
 	// silent: the probe, of which no boundary is reported.
 	silent  bool
-	results chan []float32 // written by the last stage's reader, never closed
-	failed  chan struct{}  // closed by fail
-	ended   chan struct{}  // closed when every stage has confirmed the end
+	results chan arrival  // written by the last stage's reader, never closed
+	failed  chan struct{} // closed by fail
+	ended   chan struct{} // closed when every stage has confirmed the end
 
 	mu       sync.Mutex
 	next     int // next position to push
 	returned int // last position that came back, -1 for none
 	flying   []flight
+	ask      *transport.Ask // in force, nil for none
 	err      error
 	closing  bool
 	pending  int // stages that have not confirmed the end
@@ -38,7 +40,15 @@ type ringSession struct {
 // flight is a push that has not come back.
 type flight struct {
 	pos, n int
+	ask    *ask // of the last row, nil for none
 	sent   time.Time
+}
+
+// arrival is what came back of a push: rows, or an ask and its answer.
+type arrival struct {
+	rows   []float32
+	ask    *ask
+	scores scores
 }
 
 // SessionStats is what the stages of a ring computed for one session, known once it is closed.
@@ -66,14 +76,20 @@ func (r *Ring) open(silent bool) (*ringSession, error) {
 		return nil, r.err
 	}
 	r.nextSeq++
-	s := &ringSession{ring: r, seq: r.nextSeq, silent: silent, results: make(chan []float32, pushWindow*4), failed: make(chan struct{}), ended: make(chan struct{}), returned: -1, pending: len(r.hops)}
+	s := &ringSession{ring: r, seq: r.nextSeq, silent: silent, results: make(chan arrival, pushWindow*4), failed: make(chan struct{}), ended: make(chan struct{}), returned: -1, pending: len(r.hops)}
 	r.sessions[s.seq] = s
 	return s, nil
 }
 
-func (s *ringSession) Push(ctx context.Context, pos int, hidden []float32) error {
+func (s *ringSession) Push(_ context.Context, pos int, hidden []float32) error {
+	return s.pushRead(pos, hidden, nil)
+}
+
+// pushRead is Push for rows the last of which is to be read out, unless a is nil: when Pull has returned, a is answered.
+func (s *ringSession) pushRead(pos int, hidden []float32, a *ask) error {
 	r := s.ring
 	n := len(hidden) / r.hidden
+	var wish *transport.Ask // to be sent
 	s.mu.Lock()
 	err := s.err
 	switch {
@@ -86,7 +102,8 @@ func (s *ringSession) Push(ctx context.Context, pos int, hidden []float32) error
 		err = fmt.Errorf("pushing position %d: %d pushes are in flight", pos, len(s.flying))
 	default:
 		s.next += n
-		s.flying = append(s.flying, flight{pos, n, time.Now()})
+		s.flying = append(s.flying, flight{pos, n, a, time.Now()})
+		wish = s.wishLocked(pos+n-1, a)
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -95,12 +112,31 @@ func (s *ringSession) Push(ctx context.Context, pos int, hidden []float32) error
 	first := r.hops[0]
 	f := newActivation(s.seq, pos, 1, r.model, hidden)
 	defer f.Release()
-	if err := first.peer.link.Send(f); err != nil {
+	if wish != nil {
+		err = first.peer.link.Send(wish)
+	}
+	if err == nil {
+		err = first.peer.link.Send(f)
+	}
+	if err != nil {
 		err = first.error("sending", s.lastGood(), err)
 		r.fail(err)
-		return err
 	}
-	return nil
+	return err
+}
+
+// wishLocked is what the last stage must be told so that it reads out the row at pos for a, or does not; nil for nothing.
+func (s *ringSession) wishLocked(pos int, a *ask) *transport.Ask {
+	in := s.ask != nil && pos >= int(s.ask.TokenIdx)
+	switch {
+	case a == nil && !in, a != nil && in && int(s.ask.Top) == a.wire():
+		return nil
+	case a == nil:
+		s.ask = &transport.Ask{Seq: s.seq, TokenIdx: math.MaxInt32}
+	default:
+		s.ask = &transport.Ask{Seq: s.seq, TokenIdx: int32(pos), Top: int32(a.wire())}
+	}
+	return s.ask
 }
 
 // deliver takes a returned activation, which must be the oldest in flight.
@@ -112,10 +148,17 @@ func (s *ringSession) deliver(f *transport.Activation) error {
 	}
 	want := s.flying[0]
 	pos, n := want.pos, want.n
-	if !s.ring.opts.ReturnAll {
+	if !s.ring.opts.ReturnAll || want.ask != nil {
 		pos, n = pos+n-1, 1
 	}
-	if int(f.TokenIdx) != pos || len(f.Hidden) != n*s.ring.hidden {
+	came := arrival{rows: f.Hidden}
+	if want.ask != nil && int(f.TokenIdx) == pos {
+		var err error
+		if came.scores, err = parseScores(f.Hidden, want.ask.wire(), s.ring.opts.Model.Spec.Vocab); err != nil {
+			return fmt.Errorf("session %d, position %d: %w", s.seq, pos, err)
+		}
+		came.rows, came.ask = nil, want.ask
+	} else if int(f.TokenIdx) != pos || len(f.Hidden) != n*s.ring.hidden {
 		return fmt.Errorf("session %d: position %d (%d rows) came back, expected position %d (%d rows)", s.seq, f.TokenIdx, len(f.Hidden)/s.ring.hidden, pos, n)
 	}
 	s.flying = s.flying[1:]
@@ -124,7 +167,7 @@ func (s *ringSession) deliver(f *transport.Activation) error {
 		s.stats.DecodeTrips++
 		s.stats.DecodeWait += time.Since(want.sent)
 	}
-	s.results <- f.Hidden // capacity is at least the pushes in flight
+	s.results <- came // capacity is at least the pushes in flight
 	return nil
 }
 
@@ -134,8 +177,11 @@ func (s *ringSession) Pull(ctx context.Context) ([]float32, error) {
 	defer tick.Stop()
 	for {
 		select {
-		case rows := <-s.results:
-			return rows, nil
+		case came := <-s.results:
+			if came.ask != nil {
+				came.ask.scores = came.scores
+			}
+			return came.rows, nil
 		case <-s.failed:
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"dchain/transport"
 	"dchain/units"
 )
 
@@ -18,10 +19,46 @@ type ask struct {
 	scores scores
 }
 
+// wire is the number of tokens as a stage is asked for it.
+func (a *ask) wire() int {
+	if a.top > Candidates {
+		return 0 // only all logits will do
+	}
+	return a.top
+}
+
 // scores are a row read out. Its memory is used again for the next answer.
 type scores struct {
 	top    int       // 0: values are all logits
 	values []float32 // [vocab], or [2*top]: ids, most probable first, then logits
+}
+
+// sealScores are scores as a frame of their row carries them to the head: the number of tokens, then the values.
+func sealScores(seq int32, pos int, model uint32, s *scores) *transport.Activation {
+	a := transport.NewActivation(1 + len(s.values))
+	a.Hidden[0] = float32(s.top)
+	copy(a.Hidden[1:], s.values)
+	a.Seq, a.TokenIdx, a.NextIndex, a.ModelHash = seq, int32(pos), transport.Return, model
+	a.Seal()
+	return a
+}
+
+// parseScores are scores from a stage, which may be of more tokens than the top that were asked for, or of all of vocab.
+func parseScores(numbers []float32, top, vocab int) (scores, error) {
+	s := scores{top: int(numbers[0]), values: numbers[1:]}
+	want := 2 * s.top
+	if s.top == 0 {
+		want = vocab
+	}
+	if n := numbers[0]; n != float32(s.top) || s.top < 0 || s.top > vocab || len(s.values) != want || s.top != 0 && s.top < max(1, top) || top == 0 && s.top != 0 {
+		return s, fmt.Errorf("%d numbers for %v tokens came back, not the scores of %d of %d", len(s.values), n, top, vocab)
+	}
+	for _, id := range s.values[:s.top] {
+		if !(id >= 0 && id < float32(vocab)) {
+			return s, fmt.Errorf("the score of token %v came back, of a vocabulary of %d", id, vocab)
+		}
+	}
+	return s, nil
 }
 
 // forms are a program that ends in a readout, once for each kind of scores, compiled when it is first asked for. One of them

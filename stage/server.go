@@ -32,6 +32,8 @@ type ServerOptions struct {
 	Context  int    // positions per session, the most an assignment may ask for
 	Sessions int    // sessions at once, over all heads
 	Cache    string // LoadOptions.Cache
+	// Readout makes the stage hold the readout too where its layers are the model's last.
+	Readout bool
 	// Load progress and events; all may be nil. They must not block.
 	Progress func(n, total int64)
 	Watch    func(t transport.Token)
@@ -164,7 +166,7 @@ func (s *Server) hello() *transport.Hello {
 	s.mu.Unlock()
 	h.Role, h.First, h.Last = transport.RoleStage, 0, -1
 	h.Context, h.MaxSessions = int32(s.opts.Context), int32(s.opts.Sessions)
-	h.Weights = uint8(s.opts.Mode)
+	h.Weights, h.Readout = uint8(s.opts.Mode), s.opts.Readout
 	if m := s.opts.Model; m != nil {
 		h.Model, h.Fingerprint = m.Source.ID(), m.Fingerprint(s.opts.Mode.String(), units.NumericsVersion)
 		h.Layers, h.Hidden = int32(m.Spec.Layers), int32(m.Spec.Hidden)
@@ -323,13 +325,11 @@ func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *tran
 			m.fault(-1, "receiving", refuse(transport.FaultPrevHop, "the link from the stage before was lost: %v", err))
 			return err
 		}
-		act, ok := f.(*transport.Activation)
-		if !ok {
+		if !m.work(f) {
 			err := fmt.Errorf("unexpected %v from the stage before", f.Kind())
 			m.fault(-1, "receiving", err)
 			return err
 		}
-		m.activation(act)
 	}
 }
 

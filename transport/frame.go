@@ -7,7 +7,7 @@ import (
 )
 
 // WireVersion is compared in the handshake (it is part of the ALPN name) and again in Hello.
-const WireVersion = 1
+const WireVersion = 2
 
 // Kind says what a frame is. Kinds are negative so that a length read out of step is never taken for one.
 type Kind int32
@@ -22,6 +22,7 @@ const (
 	KindFinished   Kind = -25
 	KindReceipt    Kind = -26
 	KindFault      Kind = -27
+	KindAsk        Kind = -28
 )
 
 func (k Kind) String() string {
@@ -44,6 +45,8 @@ func (k Kind) String() string {
 		return "receipt"
 	case KindFault:
 		return "fault"
+	case KindAsk:
+		return "ask"
 	}
 	return fmt.Sprintf("kind %d", int32(k))
 }
@@ -60,7 +63,7 @@ const (
 )
 
 // Frame is one message. Only the pointer types of this package implement it: *Hello, *Assignment, *Ready, *Activation,
-// *Token, *Finished, *Receipt, *Fault.
+// *Token, *Finished, *Receipt, *Fault, *Ask.
 type Frame interface {
 	Kind() Kind
 	encode(e *encoder)
@@ -91,6 +94,8 @@ func newFrame(k Kind) (Frame, error) {
 		return new(Receipt), nil
 	case KindFault:
 		return new(Fault), nil
+	case KindAsk:
+		return new(Ask), nil
 	case KindFragment:
 		return nil, fmt.Errorf("%w: kind %d (fragment) is reserved", ErrFrame, int32(k))
 	}

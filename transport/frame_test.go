@@ -30,10 +30,10 @@ func samples() []transport.Frame {
 	act.Seq, act.TokenIdx, act.NextIndex, act.ModelHash = 7, 41, transport.Return, 0xdeadbeef
 	act.Seal()
 	return []transport.Frame{
-		&transport.Hello{Wire: 1, Numerics: 1, Role: transport.RoleHop, Ring: ring, Build: "v0.1.0", Backend: "cpu avx512",
+		&transport.Hello{Wire: 2, Numerics: 1, Role: transport.RoleHop, Ring: ring, Build: "v0.1.0", Backend: "cpu avx512",
 			Model: "org/name@0123abc", Fingerprint: filled(1), Weights: 1, First: 0, Last: 11, Layers: 24, Hidden: 896,
-			Context: 4096, MaxSessions: 8, Threads: 2, CapacityGMACs: 123.5, MemoryBytes: 1 << 34, ProbeHash: filled(2), TokenizerHash: filled(3), Watch: true},
-		&transport.Hello{Wire: 1, Numerics: 1, Last: -1},
+			Context: 4096, MaxSessions: 8, Threads: 2, CapacityGMACs: 123.5, MemoryBytes: 1 << 34, ProbeHash: filled(2), TokenizerHash: filled(3), Watch: true, Readout: true},
+		&transport.Hello{Wire: 2, Numerics: 1, Last: -1},
 		&transport.Assignment{Ring: ring, Stage: 1, Stages: 3, Model: "org/näme", Fingerprint: filled(4), Weights: 2, First: 8,
 			Last: 15, Context: 2048, Sessions: 4, NextAddr: "[::1]:7433", NextFingerprint: "SHA256:x", PrevFingerprint: "SHA256:y",
 			Relay: true, ReturnAll: false, Trace: true},
@@ -45,6 +45,7 @@ func samples() []transport.Frame {
 		&transport.Receipt{Seq: 7, TokenIdx: 42, Stage: 1, Micros: 999, Hashes: []uint64{1, 1 << 63}},
 		&transport.Receipt{Seq: 7, TokenIdx: 43, Stage: 1},
 		&transport.Fault{Seq: -1, Stage: 2, Code: transport.FaultNonFinite, Phase: "layer 9", LastPos: 41, Text: "NaN in channel 3"},
+		&transport.Ask{Seq: 7, TokenIdx: 42, Top: 40},
 	}
 }
 
@@ -87,7 +88,7 @@ func goodVectors() map[string]transport.Frame {
 	s := samples()
 	return map[string]transport.Frame{
 		"hello": s[0], "hello-empty": s[1], "assignment": s[2], "ready": s[3], "activation": s[4], "token": s[6],
-		"finished": s[7], "receipt": s[8], "receipt-empty": s[9], "fault": s[10],
+		"finished": s[7], "receipt": s[8], "receipt-empty": s[9], "fault": s[10], "ask": s[11],
 		"activation-nan": &transport.Activation{Seq: 1, NextIndex: 2, ActHash: 0x9520f8fc, ModelHash: 1,
 			Hidden: []float32{math.Float32frombits(0x7f800001), math.Float32frombits(0x80000000)}},
 	}

@@ -48,6 +48,7 @@ type Hello struct {
 	ProbeHash     [32]byte
 	TokenizerHash [32]byte
 	Watch         bool // a stage that wants to be told the tokens
+	Readout       bool // a stage that answers asks where it holds the last layer
 }
 
 func (*Hello) Kind() Kind { return KindHello }
@@ -77,6 +78,7 @@ func (h *Hello) encode(e *encoder) {
 	e.raw(h.ProbeHash[:])
 	e.raw(h.TokenizerHash[:])
 	e.flag(h.Watch)
+	e.flag(h.Readout)
 }
 
 func (h *Hello) decode(d *decoder) {
@@ -104,6 +106,7 @@ func (h *Hello) decode(d *decoder) {
 	d.raw("ProbeHash", h.ProbeHash[:])
 	d.raw("TokenizerHash", h.TokenizerHash[:])
 	h.Watch = d.flag("Watch")
+	h.Readout = d.flag("Readout")
 }
 
 // Assignment is the head's order to a stage: which layers of which model, and where the results go. It carries no weights.
