@@ -97,7 +97,7 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 		}
 		own = c.plan.Stages[0].Range
 	}
-	weights, err := c.load(ctx, own, peers, opts)
+	weights, err := c.load(ctx, own, peers, opts, needs)
 	if err != nil {
 		return err
 	}
@@ -173,14 +173,14 @@ func checkProbes(own [32]byte, peers []*stage.Peer) error {
 }
 
 // load reads the head's part here while the stages load theirs.
-func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer, opts stage.RingOptions) (*stage.Weights, error) {
+func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer, opts stage.RingOptions, needs clusterNeeds) (*stage.Weights, error) {
 	var weights *stage.Weights
 	g, loading := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		p := c.app.ui.progress("loading")
 		defer p.end()
 		var err error
-		weights, err = c.loadHere(loading, own, p.of)
+		weights, err = c.loadHere(loading, own, !stage.ReadsOut(peers) || needs.returnAll, p.of)
 		return err
 	})
 	if len(peers) > 0 {
@@ -197,14 +197,15 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 	return weights, err
 }
 
-// loadHere loads layers, and what a head needs, into this process until the cluster is closed.
-func (c *cluster) loadHere(ctx context.Context, layers plan.Range, progress func(n, total int64)) (*stage.Weights, error) {
+// loadHere loads layers, and what a head needs, into this process until the cluster is closed. A head that leaves the readout
+// to its last stage needs little.
+func (c *cluster) loadHere(ctx context.Context, layers plan.Range, readout bool, progress func(n, total int64)) (*stage.Weights, error) {
 	cache, err := c.app.packedFolder(c.req.cache)
 	if err != nil {
 		return nil, err
 	}
 	w, err := stage.Load(ctx, c.model, c.device, stage.LoadOptions{
-		Range: layers, Readout: true, Mode: c.req.mode, Context: c.positions, Progress: progress, Cache: cache,
+		Range: layers, Embed: true, Readout: readout, Mode: c.req.mode, Context: c.positions, Progress: progress, Cache: cache,
 		Note: func(text string) { c.app.ui.note("%s", text) },
 	})
 	if err == nil {

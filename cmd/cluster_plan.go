@@ -13,12 +13,25 @@ type planner struct {
 	base plan.Plan // everything but the stages
 	need plan.Need
 	head plan.Stage // layers that the head runs in any case, its score and memory
-	// share lets the head take layers by its score, like the stages, instead of those of head.
-	share bool
+	// helps lets the head take layers by its score, like the stages, instead of those of head.
+	helps bool
 }
 
-// plan decides the layers of the head and of each peer: those that peers hold already, or else shares.
+// plan decides the layers of the head and of each peer: those that peers hold already, or else shares. The last peer reads
+// out if it can.
 func (p *planner) plan(peers []*stage.Peer) (*plan.Plan, error) {
+	made, err := p.share(peers)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range made.Stages {
+		made.Stages[i].Readout = s.Readout && i == len(made.Stages)-1
+	}
+	return made, nil
+}
+
+// share is plan but for the readout, which every stage that can hold it is marked with.
+func (p *planner) share(peers []*stage.Peer) (*plan.Plan, error) {
 	if slices.IndexFunc(peers, (*stage.Peer).Fixed) < 0 {
 		return p.apportion(peers)
 	}
@@ -48,12 +61,12 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 	if own.Len() > 0 && head.Memory > 0 {
 		head.Memory = max(head.Memory-p.need.Total(own.Len(), false), 1)
 	}
-	if p.share {
+	if p.helps {
 		head.Score = p.head.Score
 	}
 	devices := []plan.Device{head}
 	// Where one stage does not tell its capacity, all count the same.
-	roundTrip := map[string]float64{}
+	told := map[string]plan.Stage{} // what no device has
 	known := !slices.ContainsFunc(peers, func(p *stage.Peer) bool { return !(p.Hello.CapacityGMACs > 0) })
 	for _, peer := range peers {
 		s := peerStage(peer)
@@ -62,7 +75,10 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 			devices[0].Score = min(devices[0].Score, 1)
 		}
 		id := s.Fingerprint + "@" + s.Addr
-		roundTrip[id] = s.RoundTrip
+		told[id] = s
+		if s.Readout && s.Memory > 0 { // any of them may be the last
+			s.Memory = max(s.Memory-p.need.Head.Bytes(p.need.Limbs), 1)
+		}
 		devices = append(devices, plan.Device{
 			ID: id, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory,
 		})
@@ -79,7 +95,8 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 		}
 	}
 	for i, s := range stages {
-		stages[i].RoundTrip = roundTrip[s.Fingerprint+"@"+s.Addr]
+		from := told[s.Fingerprint+"@"+s.Addr]
+		stages[i].RoundTrip, stages[i].Readout = from.RoundTrip, from.Readout
 	}
 	stages[0].Score = p.head.Score
 	done := p.base
@@ -91,7 +108,7 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 func peerStage(p *stage.Peer) plan.Stage {
 	return plan.Stage{
 		Name: p.Addr.Host, Addr: p.Addr.Host, Fingerprint: p.Fingerprint(), Score: scoreOf(p.Hello.CapacityGMACs),
-		Memory: int64(p.Hello.MemoryBytes), RoundTrip: p.RTT().Seconds(),
+		Memory: int64(p.Hello.MemoryBytes), RoundTrip: p.RTT().Seconds(), Readout: p.Hello.Readout,
 	}
 }
 
@@ -113,9 +130,7 @@ func (c *cluster) planFor(peers []*stage.Peer, needs clusterNeeds) ([]*stage.Pee
 	if err != nil {
 		return nil, usageError("planning %s: %w", modelName(c.req.model), err)
 	}
-	for i := range c.plan.Stages {
-		p.need.Size(&c.plan.Stages[i])
-	}
+	p.need.Size(c.plan.Stages)
 	return orderPeers(c.plan, peers)
 }
 

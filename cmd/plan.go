@@ -154,7 +154,7 @@ func (a *app) makePlan(ctx context.Context, model string, f *planFlags) (*plan.P
 // planPeers asks the stages, measures this machine, and apportions.
 func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.WeightMode, f *planFlags, p planner) (*plan.Plan, error) {
 	p.head = plan.Stage{Name: "head", Head: true, Range: plan.None}
-	p.share = f.layers == ""
+	p.helps = f.layers == ""
 	var err error
 	if f.layers != "" {
 		if p.head.Range, err = plan.ParseRange(f.layers); err != nil {
@@ -197,9 +197,7 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	if err != nil {
 		return nil, fmt.Errorf("planning %s: %w", p.base.Model, err)
 	}
-	for i := range made.Stages {
-		p.need.Size(&made.Stages[i])
-	}
+	p.need.Size(made.Stages)
 	devices := []plan.Device{{ID: "head", Name: p.head.Name, Head: true, Score: p.head.Score, Memory: p.head.Memory}}
 	for _, peer := range peers {
 		s := peerStage(peer)

@@ -35,6 +35,7 @@ type serveFlags struct {
 	watch          bool
 	audit          int
 	cache          bool
+	readout        bool
 	untilEOF       bool
 	gated          string
 	backendFlags
@@ -70,6 +71,7 @@ use the stage. There is no mode without.`,
 	s.BoolVar(&f.watch, "watch", false, "print the text the heads generate")
 	s.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	registerCache(s, &f.cache)
+	s.BoolVar(&f.readout, "readout", false, "with the model's last layers, hold the readout too and return scores of tokens instead of hidden states")
 	f.backendFlags.register(s)
 	s.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
 	s.MarkHidden("until-eof")
@@ -126,8 +128,10 @@ func checkStageMemory(opts *stage.ServerOptions, have int64, device string) erro
 	if opts.Model == nil {
 		return nil
 	}
-	need := needOf(&opts.Model.Spec, opts.Mode, opts.Context, opts.Sessions)
-	return checkMemory(have, device, need, opts.Range.Len(), false)
+	spec := &opts.Model.Spec
+	need := needOf(spec, opts.Mode, opts.Context, opts.Sessions)
+	reads := opts.Readout && opts.Range.Last == spec.Layers-1
+	return checkMemory(have, device, need, opts.Range.Len(), reads)
 }
 
 // checkListen finds out that an address cannot be listened on before layers are loaded for it.
@@ -167,7 +171,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 	if err != nil {
 		return err
 	}
-	shapes := gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext)
+	shapes := gateShapes(&m.Spec, opts.Mode, true, opts.Readout, stageGateContext)
 	if backends, err = a.takeDevice(opts, backends, shapes); err != nil {
 		return err
 	}
@@ -219,7 +223,7 @@ func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes u
 // check turns flags into options, models aside.
 func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
 	fail := func(err error) (*stage.ServerOptions, plan.Range, error) { return nil, plan.None, err }
-	opts := &stage.ServerOptions{Context: f.ctx, Sessions: f.maxSessions, Range: plan.None}
+	opts := &stage.ServerOptions{Context: f.ctx, Sessions: f.maxSessions, Range: plan.None, Readout: f.readout}
 	var err error
 	layers := plan.None
 	if f.layers != "" {
@@ -277,6 +281,9 @@ func fixModel(opts *stage.ServerOptions, layers plan.Range, positions int) error
 	if opts.Context, err = contextOf(spec, positions); err != nil {
 		return err
 	}
+	if opts.Readout && layers.Len() > 0 && layers.Last != spec.Layers-1 {
+		return usageError("--readout goes with the model's last layer, %d, and --layers %s lacks it", spec.Layers-1, layers)
+	}
 	opts.Range = layers
 	return nil
 }
@@ -319,7 +326,7 @@ func (a *app) openAssigned(ctx context.Context, name string, opts *stage.ServerO
 	if err != nil || name == "builtin" { // gated at the start
 		return m, err
 	}
-	report, err := units.Gate(opts.Device, gateShapes(&m.Spec, opts.Mode, true, false, stageGateContext))
+	report, err := units.Gate(opts.Device, gateShapes(&m.Spec, opts.Mode, true, opts.Readout, stageGateContext))
 	if err != nil {
 		m.Close()
 		return nil, err

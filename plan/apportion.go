@@ -57,12 +57,11 @@ func Apportion(need Need, devices []Device) ([]Stage, error) {
 			r = Range{next, next + s.layers - 1}
 			next += s.layers
 		}
-		stage := Stage{
+		stages = append(stages, Stage{
 			Name: s.Name, Head: s.Head, Addr: s.Addr, Fingerprint: s.Fingerprint, Range: r, Score: s.Score, Memory: s.Memory,
-		}
-		need.Size(&stage)
-		stages = append(stages, stage)
+		})
 	}
+	need.Size(stages)
 	return stages, nil
 }
 

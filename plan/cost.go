@@ -31,8 +31,9 @@ type Prediction struct {
 // an entry in links cost LAN. The score of a stage that reads anything must be known.
 func Predict(need Need, stages []Stage, links []Link) (Prediction, error) {
 	p := Prediction{Stages: len(stages)}
-	for _, s := range stages {
-		read := need.readPerToken(s.Range.Len(), s.Head)
+	reads := reader(stages)
+	for i, s := range stages {
+		read := need.readPerToken(s.Range.Len(), i == reads)
 		if read == 0 {
 			continue
 		}
@@ -59,10 +60,10 @@ func Predict(need Need, stages []Stage, links []Link) (Prediction, error) {
 
 // readPerToken is the bytes a stage reads to decode one token: all its linear weights (of an embedding, one row, which
 // does not count) and the KV cache of one session at half its context.
-func (n Need) readPerToken(layers int, head bool) int64 {
+func (n Need) readPerToken(layers int, readout bool) int64 {
 	linear := func(t Tensors) int64 { t.Raw = 0; return t.Bytes(n.Limbs) }
 	read := int64(layers) * (linear(n.Layer) + n.KVPosition*int64(n.Context)/2)
-	if head {
+	if readout {
 		read += linear(n.Head)
 	}
 	return read

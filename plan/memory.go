@@ -25,7 +25,7 @@ type Need struct {
 	Layers int
 	Limbs  int     // int8 limbs per weight: 1 or 2
 	Layer  Tensors // one layer; the largest where they differ
-	Head   Tensors // embedding and readout, which the head always holds
+	Head   Tensors // embedding and readout, which the head holds unless the last stage reads out
 
 	KVPosition int64 // KV cache bytes of one position of one layer
 	Context    int   // positions per session
@@ -73,10 +73,14 @@ func (n Need) Total(layers int, head bool) int64 {
 	return n.WeightBytes(layers, head) + n.KVBytes(layers) + n.Scratch
 }
 
-// Size fills in the bytes of a stage from its range.
-func (n Need) Size(s *Stage) {
-	s.WeightBytes = n.WeightBytes(s.Range.Len(), s.Head)
-	s.KVBytes = n.KVBytes(s.Range.Len())
+// Size fills in the bytes of the stages of a plan from their ranges.
+func (n Need) Size(stages []Stage) {
+	reads := reader(stages)
+	for i := range stages {
+		s := &stages[i]
+		s.WeightBytes = n.WeightBytes(s.Range.Len(), i == reads)
+		s.KVBytes = n.KVBytes(s.Range.Len())
+	}
 }
 
 // Fit is how many layers fit into a device's memory (free bytes), -1 if not even the head's own part does.

@@ -41,8 +41,9 @@ type Stage struct {
 	Addr        string `json:"addr,omitempty"`        // host:port; empty for the head
 	Fingerprint string `json:"fingerprint,omitempty"` // of the peer's key
 	Range       Range  `json:"layers"`
+	Readout     bool   `json:"readout,omitempty"` // the last stage, which holds the readout in place of the head
 
-	WeightBytes int64   `json:"weight_bytes"` // quantised weights, for the head with embedding and readout
+	WeightBytes int64   `json:"weight_bytes"` // quantised weights, with the readout where that is held
 	KVBytes     int64   `json:"kv_bytes"`     // KV cache for Context positions of Sessions sessions
 	Score       float64 `json:"score,omitempty"`
 	Memory      int64   `json:"memory_bytes,omitempty"` // free memory the plan counted on; 0 = not known
@@ -77,6 +78,14 @@ func Read(data []byte) (*Plan, error) {
 		return nil, fmt.Errorf("reading plan: %w", err)
 	}
 	return &p, nil
+}
+
+// reader is the index of the stage that holds the readout: the head, unless the last one does.
+func reader(stages []Stage) int {
+	if last := len(stages) - 1; last > 0 && stages[last].Readout {
+		return last
+	}
+	return 0
 }
 
 // FromRanges completes base with a plan for peers that already hold layers, given in any order: the head first, the

@@ -102,7 +102,7 @@ func reads(s Stage) bool {
 	case *Engine:
 		return s.model != nil
 	case *Ring:
-		return s.hops[len(s.hops)-1].peer.Reads()
+		return s.reads
 	}
 	return false
 }

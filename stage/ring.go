@@ -59,9 +59,6 @@ func (p *Peer) Range() plan.Range {
 	return plan.Range{First: int(p.Hello.First), Last: int(p.Hello.Last)}
 }
 
-// Reads says whether the stage reads out if it holds the last layer.
-func (p *Peer) Reads() bool { return p.Hello.Readout }
-
 // Fingerprint is that of the key the stage has proven to hold.
 func (p *Peer) Fingerprint() string { return transport.Fingerprint(p.link.Peer()) }
 
@@ -150,6 +147,9 @@ func compatible(h *transport.Hello, opts RingOptions) error {
 	return nil
 }
 
+// ReadsOut says whether the last of peers in layer order reads out, so that the head need not hold the readout.
+func ReadsOut(peers []*Peer) bool { return len(peers) > 0 && peers[len(peers)-1].Hello.Readout }
+
 // ClosePeers closes the links of peers that no ring took over.
 func ClosePeers(peers []*Peer, reason error) {
 	for _, p := range peers {
@@ -162,6 +162,7 @@ func ClosePeers(peers []*Peer, reason error) {
 // Ring is a far Stage: peers in layer order, the first fed by the head, the last returning to it.
 type Ring struct {
 	opts   RingOptions
+	reads  bool // the last stage reads out
 	id     [16]byte
 	hops   []*hop
 	hidden int
@@ -202,7 +203,7 @@ func NewRing(ctx context.Context, peers []*Peer, ranges []plan.Range, opts RingO
 		opts.LoadTimeout = 30 * time.Minute
 	}
 	run, cancel := context.WithCancel(context.Background())
-	r := &Ring{opts: opts, id: newRingID(), hidden: opts.Model.Spec.Hidden, model: modelHash(opts.Local.Fingerprint), sessions: map[int32]*ringSession{}, down: make(chan struct{}), cancel: cancel}
+	r := &Ring{opts: opts, reads: ReadsOut(peers), id: newRingID(), hidden: opts.Model.Spec.Hidden, model: modelHash(opts.Local.Fingerprint), sessions: map[int32]*ringSession{}, down: make(chan struct{}), cancel: cancel}
 	for i, p := range peers {
 		r.hops = append(r.hops, &hop{index: i + 1, peer: p, rng: ranges[i], seen: time.Now(), passed: map[int32]int32{}})
 	}

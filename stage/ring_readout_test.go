@@ -1,0 +1,183 @@
+package stage_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"dchain/plan"
+	"dchain/stage"
+	"dchain/units"
+)
+
+// connectReadout is a head without a readout, with layers own of its own where there are any, on stages of which the last
+// reads out.
+func (c *cluster) connectReadout(own plan.Range, ranges []plan.Range, opts stage.RingOptions, trace func(stage.Boundary)) *stage.Head {
+	c.t.Helper()
+	ctx := context.Background()
+	for i, rng := range ranges {
+		c.serve(c.model, rng, func(o *stage.ServerOptions) { o.Readout = i == len(ranges)-1 })
+	}
+	opts.Peers = c.addrs
+	peers, err := stage.DialPeers(ctx, opts)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if !stage.ReadsOut(peers) {
+		c.t.Fatal("the last stage does not offer to read out")
+	}
+	ring, err := stage.NewRing(ctx, peers, ranges, opts)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { ring.Close() })
+	w, err := stage.Load(ctx, c.model, newDevice(c.t, 1), stage.LoadOptions{Range: own, Embed: true, Context: c.context})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	stages := []stage.Stage{ring}
+	if own.Len() > 0 {
+		e, err := stage.NewEngine(w, stage.EngineOptions{Context: c.context, Sessions: c.session, ReturnAll: true, Trace: trace, Groups: 2})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { e.Close() })
+		stages = []stage.Stage{e, ring}
+	}
+	h, err := stage.NewHead(w, stage.HeadOptions{Stages: stages, Groups: stage.Groups(len(ranges), own.Len() > 0)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return h
+}
+
+// samplings ask for one token, for some, for more than a stage gives and for all logits.
+var samplings = []stage.Sampling{
+	{}, {Temperature: 0.8, TopK: 20, Seed: 1}, {Temperature: 0.8, TopK: 500, Seed: 2}, {Temperature: 1, TopP: 0.9, Seed: 3}, {RepeatPenalty: 1.3},
+}
+
+// TestLastStageReadsOut: a head without a readout gives the unsplit ids and boundaries, however the ring is cut and routed and
+// whatever the sampler looks at.
+func TestLastStageReadsOut(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	reference := stage.NewRecorder()
+	observed, _ := localHead(t, m, localOptions{mode: units.Int8, context: 256, cuts: everyLayer(m.Spec.Layers), trace: reference.Trace})
+	for _, cut := range []struct {
+		own    plan.Range
+		ranges []plan.Range
+	}{
+		{plan.None, cutAt(8)}, {plan.None, cutAt(8, 2, 4)},
+		{plan.Range{First: 0, Last: 3}, []plan.Range{{First: 4, Last: 7}}},
+		{plan.Range{First: 0, Last: 1}, []plan.Range{{First: 2, Last: 3}, {First: 4, Last: 7}}},
+	} {
+		for _, route := range []stage.Route{stage.RouteRing, stage.RouteStar} {
+			for _, traced := range []bool{false, true} {
+				t.Run(fmt.Sprintf("own=%v/ranges=%v/%s/traced=%v", cut.own, cut.ranges, route, traced), func(t *testing.T) {
+					c := startCluster(t, m, nil, 2)
+					opts := c.options()
+					opts.Route = route
+					rec := stage.NewRecorder()
+					var trace func(stage.Boundary)
+					if traced {
+						trace = rec.Trace
+						opts.Trace = trace
+					}
+					h := c.connectReadout(cut.own, cut.ranges, opts, trace)
+					for _, sampling := range samplings {
+						g := stage.GenerateOptions{Prompt: longPrompt(t, m, 80), MaxTokens: 8, Sampling: sampling}
+						if traced {
+							diff, _, err := stage.Compare(context.Background(), stage.Run{Head: h, Recorder: rec}, stage.Run{Head: observed, Recorder: reference}, g)
+							if err != nil || diff != nil {
+								t.Errorf("sampling %+v: %v, %v", sampling, diff, err)
+							}
+							continue
+						}
+						got, err := h.Generate(context.Background(), g)
+						if err != nil {
+							t.Fatal(err)
+						}
+						want, err := observed.Generate(context.Background(), g)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if !slices.Equal(got.IDs, want.IDs) {
+							t.Errorf("sampling %+v: ids %v, the unsplit run gives %v", sampling, got.IDs, want.IDs)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestReadoutCompany: sessions that ask for different numbers of tokens at the same time get what they get alone.
+func TestReadoutCompany(t *testing.T) {
+	m := openModel(t, "tales-llama")
+	c := startCluster(t, m, nil, len(samplings))
+	h := c.connectReadout(plan.Range{First: 0, Last: 2}, []plan.Range{{First: 3, Last: 5}}, c.options(), nil)
+	run := func(i int) ([]int, error) {
+		res, err := h.Generate(context.Background(), stage.GenerateOptions{Prompt: []int{5 + i, 6, 7}, MaxTokens: 24, Sampling: samplings[i]})
+		return res.IDs, err
+	}
+	var alone [][]int
+	for i := range samplings {
+		ids, err := run(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone = append(alone, ids)
+	}
+	var wg sync.WaitGroup
+	for i := range samplings {
+		wg.Go(func() {
+			if ids, err := run(i); err != nil || !slices.Equal(ids, alone[i]) {
+				t.Errorf("session %d beside others gives %v (%v), alone %v", i, ids, err, alone[i])
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestAskOfNoReadout: a stage that does not hold the readout refuses an ask, and a head that has none needs a stage that does.
+func TestAskOfNoReadout(t *testing.T) {
+	m := openModel(t, "tales-llama")
+	c := startCluster(t, m, []plan.Range{{First: 0, Last: 5}}, 1)
+	opts := c.options()
+	peers, err := stage.DialPeers(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers[0].Hello.Readout = true // it did not say so
+	ring, err := stage.NewRing(context.Background(), peers, []plan.Range{{First: 0, Last: 5}}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	w, err := stage.Load(context.Background(), m, newDevice(t, 1), stage.LoadOptions{Range: plan.None, Embed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := stage.NewHead(w, stage.HeadOptions{Stages: []stage.Stage{ring}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Generate(context.Background(), stage.GenerateOptions{Prompt: []int{5}, MaxTokens: 1})
+	if err == nil || !strings.Contains(err.Error(), "does not read out") {
+		t.Errorf("got %v", err)
+	}
+	peers, err = stage.DialPeers(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := stage.NewRing(context.Background(), peers, []plan.Range{{First: 0, Last: 5}}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := stage.NewHead(w, stage.HeadOptions{Stages: []stage.Stage{plain}}); err == nil || !strings.Contains(err.Error(), "readout") {
+		t.Errorf("got %v", err)
+	}
+}
