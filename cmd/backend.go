@@ -3,11 +3,14 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"dchain/transport"
 	"dchain/units"
 	"dchain/units/vk"
 )
@@ -49,17 +52,18 @@ type backend struct {
 	name   string // "avx2", "vulkan-dp4a"
 	open   func() (units.Device, error)
 	memory func() int64 // that weights and caches may take now, in bytes; 0 where the system does not tell
+	gpu    bool         // it leaves the processor's cores free
 }
 
 func cpuBackend(kernels string, o units.CPUOptions) backend {
 	o.Kernels = kernels
-	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }, freeMemory}
+	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }, freeMemory, false}
 }
 
 // vulkanBackend is a tier of a device; what its cache of shaders lacks goes to note.
 func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions, note func(text string)) backend {
 	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads, Note: note}
-	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return freeOf(info) }}
+	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return freeOf(info) }, !info.CPU()}
 }
 
 // freeOf is what a device can hold now.
@@ -79,6 +83,22 @@ func vulkanMemory(info *vk.DeviceInfo, own, free int64) int64 {
 		return min(own, free)
 	}
 	return own
+}
+
+// Cores that a machine must have so that one of them may look for activations, and how long it does: the time between two of
+// a session that decodes.
+const (
+	pollCores = 4
+	pollTime  = 5 * time.Millisecond
+)
+
+// laneOptions are those of the links of a process that computes on a GPU or does not.
+func laneOptions(gpu bool) transport.LaneOptions {
+	o := transport.LaneOptions{Lane: true}
+	if gpu && runtime.GOMAXPROCS(0) >= pollCores {
+		o.Poll = pollTime
+	}
+	return o
 }
 
 // noteOnce says each thing once, whatever the tiers of a device repeat.

@@ -293,6 +293,7 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 			return o, err
 		}
 		o.Dial, err = r.dial(c.app)
+		o.Dial.LaneOptions = laneOptions(c.gate.gpu)
 		return o, err
 	}
 	ranges, err := c.spawnRanges()
@@ -303,7 +304,7 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		return o, err
 	}
 	c.onClose(c.kids.close)
-	o.Dial.Identity = c.kids.head
+	o.Dial.Identity, o.Dial.LaneOptions = c.kids.head, laneOptions(c.gate.gpu)
 	for _, p := range c.kids.procs {
 		o.Peers = append(o.Peers, p.addr)
 	}

@@ -51,12 +51,13 @@ type kernelGate struct {
 	Seconds float64          `json:"seconds"`
 	report  units.GateReport // what was compared
 	memory  func() int64     // backend.memory
+	gpu     bool             // backend.gpu
 }
 
 // gateBackend opens a backend and compares it with the reference. The device is nil unless it passes. An error is one that
 // no other backend mends; a Vulkan device that cannot be opened or fails under way is left like one that gives wrong bits.
 func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, error) {
-	g := kernelGate{Kernels: b.name, Device: b.name, memory: b.memory}
+	g := kernelGate{Kernels: b.name, Device: b.name, memory: b.memory, gpu: b.gpu}
 	mend := strings.HasPrefix(b.name, vulkanPrefix)
 	device, err := b.open()
 	if err != nil {

@@ -27,6 +27,8 @@ type DialOptions struct {
 	IdleTimeout time.Duration // DefaultIdleTimeout
 	SendTimeout time.Duration // DefaultSendTimeout
 	MaxFrame    int           // longest activation taken, bytes: MaxFrame
+
+	LaneOptions
 }
 
 func (o *DialOptions) validate() error {
@@ -212,8 +214,16 @@ func (d *dialer) enter(ctx context.Context, conn *quic.Conn, e *Endpoint) (*Link
 	if string(welcome) != alpn {
 		return nil, fmt.Errorf("%w: it opens with %q", ErrWireVersion, welcome)
 	}
+	name, token, err := readOffer(stream)
+	if err != nil {
+		return nil, err
+	}
 	stream.SetReadDeadline(time.Time{})
-	return newLink(conn, stream, e, d.host, key, d.limits), nil
+	link := newLink(conn, stream, e, d.host, key, d.limits)
+	if name != "" {
+		err = link.answer(name, token, d.opts.LaneOptions)
+	}
+	return link, err
 }
 
 // probe finds out at once that nobody listens: QUIC sends from an unconnected socket, which the kernel does not tell about

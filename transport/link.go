@@ -20,7 +20,7 @@ import (
 // and Recv return that *ClosedError.
 type Link struct {
 	conn   *quic.Conn
-	stream *quic.Stream
+	stream stream
 	ep     *Endpoint
 	owned  bool // ep has no other use
 	addr   string
@@ -38,8 +38,42 @@ type Link struct {
 	final     *ClosedError  // what Err says from then on; written before closing is closed
 }
 
-func newLink(conn *quic.Conn, stream *quic.Stream, e *Endpoint, addr string, peer PublicKey, lim limits) *Link {
+func newLink(conn *quic.Conn, stream stream, e *Endpoint, addr string, peer PublicKey, lim limits) *Link {
 	return &Link{conn: conn, stream: stream, ep: e, addr: addr, peer: peer, limits: lim, closing: make(chan struct{})}
+}
+
+// settle takes the lane if the peer does.
+func (l *Link) settle(o *laneOffer, poll time.Duration) error {
+	lane, err := o.settle(l.stream, poll)
+	if err == nil && lane != nil {
+		l.take(lane)
+	}
+	return err
+}
+
+// answer takes an offered lane, or else stays on the stream of the connection.
+func (l *Link) answer(name string, token []byte, opts LaneOptions) error {
+	var lane *lane
+	if lanes && opts.Lane {
+		var err error
+		if lane, err = takeLane(l.conn.RemoteAddr(), name, token, opts.Poll); err != nil {
+			lane = nil // the two do not share a network namespace
+		}
+	}
+	if lane == nil {
+		return l.write([]byte{laneRefused})
+	}
+	if err := l.write([]byte{laneTaken}); err != nil {
+		lane.UnixConn.Close()
+		return err
+	}
+	l.take(lane)
+	return nil
+}
+
+func (l *Link) take(lane *lane) {
+	l.stream = lane
+	context.AfterFunc(l.conn.Context(), func() { lane.UnixConn.Close() })
 }
 
 // register makes the endpoint's close end the link, until the connection is gone.
@@ -233,6 +267,9 @@ func (l *Link) peerFinished() error {
 	case <-l.closing:
 	case <-timer.C:
 		l.conn.CloseWithError(CloseNormal, "")
+		if _, ok := l.stream.(*lane); ok { // which ends with its process, what QUIC notices later
+			return &ClosedError{Addr: l.addr, Code: CloseFailed, Reason: "its process has ended"}
+		}
 		return &ClosedError{Addr: l.addr, Remote: true, Err: io.EOF}
 	}
 	return l.Err()

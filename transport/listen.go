@@ -22,6 +22,18 @@ type ListenOptions struct {
 	IdleTimeout time.Duration // DefaultIdleTimeout
 	SendTimeout time.Duration // DefaultSendTimeout
 	MaxFrame    int           // longest activation taken, bytes: MaxFrame
+
+	LaneOptions
+}
+
+// LaneOptions are about links between processes of one machine.
+type LaneOptions struct {
+	// Lane lets the frames of such links, where the system has a way, pass by QUIC, which then carries only the handshake and
+	// the signs of life. Both sides must want it.
+	Lane bool
+	// Poll is how long a Recv on a lane looks for bytes before it sleeps. It costs a core, so it is for machines that have one
+	// to spare. 0 sleeps at once.
+	Poll time.Duration
 }
 
 func (o *ListenOptions) validate() error {
@@ -71,6 +83,7 @@ type Listener struct {
 	endpoint *Endpoint
 	quic     *quic.Listener
 	limits   limits
+	lane     LaneOptions
 }
 
 // Listen opens a UDP socket for links. A port that is taken gives an error that matches syscall.EADDRINUSE.
@@ -110,7 +123,7 @@ func listen(opts ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	return &Listener{endpoint: e, quic: q, limits: lim}, nil
+	return &Listener{endpoint: e, quic: q, limits: lim, lane: opts.LaneOptions}, nil
 }
 
 // Addr is the address listened on.
@@ -149,8 +162,20 @@ func (l *Listener) welcome(conn *quic.Conn) (*Link, error) {
 		return nil, err
 	}
 	link := newLink(conn, stream, l.endpoint, conn.RemoteAddr().String(), key, l.limits)
-	if err := link.write([]byte(alpn)); err != nil {
+	var offer *laneOffer
+	if lanes && l.lane.Lane && sameMachine(conn.RemoteAddr()) {
+		if offer, err = newLaneOffer(); err != nil {
+			return nil, err
+		}
+		defer offer.listener.Close()
+	}
+	if err := link.write(offer.welcome()); err != nil {
 		return nil, err
+	}
+	if offer != nil {
+		if err := link.settle(offer, l.lane.Poll); err != nil {
+			return nil, err
+		}
 	}
 	return link, link.register()
 }

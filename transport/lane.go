@@ -1,0 +1,205 @@
+package transport
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stream carries the frames of a link: that of its QUIC connection, or a lane.
+type stream interface {
+	io.ReadWriter
+	io.Closer // ends our direction
+	SetReadDeadline(t time.Time) error
+	SetWriteDeadline(t time.Time) error
+}
+
+const (
+	lanePrefix  = "@dchain-"      // "@": a name without a file
+	laneToken   = 32              // bytes
+	laneTimeout = 1 * time.Second // to agree on a lane
+)
+
+// Answers to the offer of a lane.
+const (
+	laneRefused byte = iota
+	laneTaken
+)
+
+// laneOffer is a local socket on which the peer that knows the token is awaited.
+type laneOffer struct {
+	listener *net.UnixListener
+	name     string
+	token    [laneToken]byte
+}
+
+// newLaneOffer is an offer for a process of this machine. The name is chosen at random, and the token travels in the QUIC
+// stream, so nobody else can take the lane.
+func newLaneOffer() (*laneOffer, error) {
+	var id [16]byte
+	o := &laneOffer{}
+	rand.Read(id[:])
+	rand.Read(o.token[:])
+	o.name = lanePrefix + hex.EncodeToString(id[:])
+	var err error
+	o.listener, err = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: o.name})
+	if err != nil {
+		return nil, fmt.Errorf("offering a lane: %w", err)
+	}
+	return o, nil
+}
+
+// welcome is what the listening side sends first: the name of the protocol, and the offer or that there is none.
+func (o *laneOffer) welcome() []byte {
+	b := []byte(alpn)
+	if o == nil {
+		return append(b, 0)
+	}
+	b = append(b, byte(len(o.name)))
+	b = append(b, o.name...)
+	return append(b, o.token[:]...)
+}
+
+// settle waits for the peer's answer and returns its lane, nil if it refuses.
+func (o *laneOffer) settle(quic stream, poll time.Duration) (*lane, error) {
+	defer o.listener.Close()
+	deadline := time.Now().Add(laneTimeout)
+	quic.SetReadDeadline(deadline)
+	defer quic.SetReadDeadline(time.Time{})
+	var answer [1]byte
+	if _, err := io.ReadFull(quic, answer[:]); err != nil {
+		return nil, err
+	}
+	switch answer[0] {
+	case laneRefused:
+		return nil, nil
+	case laneTaken:
+	default:
+		return nil, fmt.Errorf("%w: answer %d to the offer of a lane", ErrFrame, answer[0])
+	}
+	o.listener.SetDeadline(deadline)
+	for {
+		conn, err := o.listener.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		var got [laneToken]byte
+		conn.SetReadDeadline(deadline)
+		if _, err := io.ReadFull(conn, got[:]); err != nil || subtle.ConstantTimeCompare(got[:], o.token[:]) == 0 {
+			conn.Close() // another process of this machine
+			continue
+		}
+		conn.SetReadDeadline(time.Time{})
+		return newLane(conn, poll)
+	}
+}
+
+// readOffer reads what follows the name of the protocol: the offer's name, "" for none, and its token.
+func readOffer(r io.Reader) (name string, token []byte, err error) {
+	b := make([]byte, 1, 1+255+laneToken)
+	if _, err := io.ReadFull(r, b); err != nil || b[0] == 0 {
+		return "", nil, err
+	}
+	b = b[:int(b[0])+laneToken]
+	if _, err := io.ReadFull(r, b); err != nil {
+		return "", nil, err
+	}
+	n := len(b) - laneToken
+	return string(b[:n]), b[n:], nil
+}
+
+// takeLane connects to a lane offered by the peer at addr, which is not let to name sockets of others.
+func takeLane(addr net.Addr, name string, token []byte, poll time.Duration) (*lane, error) {
+	if !strings.HasPrefix(name, lanePrefix) || !sameMachine(addr) {
+		return nil, fmt.Errorf("a lane %q at %s is none of this machine", name, addr)
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: name})
+	if err != nil {
+		return nil, err
+	}
+	conn.SetWriteDeadline(time.Now().Add(laneTimeout))
+	if _, err := conn.Write(token); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return newLane(conn, poll)
+}
+
+// sameMachine says whether an address of a peer is one of this machine's.
+func sameMachine(addr net.Addr) bool {
+	udp, ok := addr.(*net.UDPAddr)
+	if !ok || udp.IP.IsLoopback() {
+		return ok
+	}
+	own, _ := net.InterfaceAddrs()
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(udp.IP) {
+			return true
+		}
+	}
+	return false
+}
+
+// lane is a local socket between two processes of one machine that have met over QUIC. What it carries needs neither packets
+// nor encryption.
+type lane struct {
+	*net.UnixConn
+	raw  syscall.RawConn
+	poll time.Duration
+}
+
+func newLane(conn *net.UnixConn, poll time.Duration) (*lane, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &lane{UnixConn: conn, raw: raw, poll: poll}, nil
+}
+
+// Close ends our direction.
+func (l *lane) Close() error { return l.CloseWrite() }
+
+// Read looks for bytes for a while before it sleeps: to be woken takes longer than to read them.
+func (l *lane) Read(p []byte) (int, error) {
+	if l.poll == 0 {
+		return l.UnixConn.Read(p)
+	}
+	var end time.Time
+	for {
+		n, err := l.try(p)
+		if err == nil && n > 0 || err != nil && !errors.Is(err, syscall.EAGAIN) {
+			return n, err
+		}
+		if err == nil {
+			return 0, io.EOF
+		}
+		switch now := time.Now(); {
+		case end.IsZero():
+			end = now.Add(l.poll)
+		case now.After(end):
+			return l.UnixConn.Read(p)
+		}
+		runtime.Gosched() // what was read last is being worked on
+	}
+}
+
+// try reads what is there, or fails with EAGAIN.
+func (l *lane) try(p []byte) (n int, err error) {
+	wait := l.raw.Read(func(fd uintptr) bool {
+		n, err = readNow(fd, p)
+		return true
+	})
+	if wait != nil {
+		return 0, wait
+	}
+	return max(n, 0), err
+}
