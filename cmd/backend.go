@@ -53,17 +53,18 @@ type backend struct {
 	open   func() (units.Device, error)
 	memory func() int64 // that weights and caches may take now, in bytes; 0 where the system does not tell
 	gpu    bool         // it leaves the processor's cores free
+	alike  []int        // the Vulkan devices of its kind, itself first
 }
 
 func cpuBackend(kernels string, o units.CPUOptions) backend {
 	o.Kernels = kernels
-	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }, freeMemory, false}
+	return backend{kernels, func() (units.Device, error) { return units.NewCPU(o) }, freeMemory, false, nil}
 }
 
 // vulkanBackend is a tier of a device; what its cache of shaders lacks goes to note.
 func vulkanBackend(tier units.VulkanTier, info *vk.DeviceInfo, o units.CPUOptions, note func(text string)) backend {
 	v := units.VulkanOptions{Device: info.Index, Tier: tier, AuditEvery: o.AuditEvery, Threads: o.Threads, Note: note}
-	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return freeOf(info) }, !info.CPU()}
+	return backend{vulkanPrefix + string(tier), func() (units.Device, error) { return units.NewVulkan(v) }, func() int64 { return freeOf(info) }, !info.CPU(), nil}
 }
 
 // freeOf is what a device can hold now.
@@ -131,8 +132,11 @@ func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backen
 		note := a.noteOnce()
 		switch {
 		case err == nil:
+			alike := f.alike(info)
 			for _, tier := range units.VulkanTiers(info) {
-				if b := vulkanBackend(tier, info, o, note); f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
+				b := vulkanBackend(tier, info, o, note)
+				b.alike = alike
+				if f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
 					all = append(all, b)
 				}
 			}
@@ -179,6 +183,21 @@ func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 		return nil, fmt.Errorf("no GPU: %w", vk.ErrUnavailable)
 	}
 	return &devices[0], nil
+}
+
+// alike are the devices over which the stages of --spawn spread: those of the same name, or the one that --device names.
+func (f *backendFlags) alike(info *vk.DeviceInfo) []int {
+	all := []int{info.Index}
+	devices, err := vk.List()
+	if err != nil || f.device != firstDevice || info.CPU() {
+		return all
+	}
+	for i := range devices {
+		if d := &devices[i]; d.Index != info.Index && d.Name == info.Name {
+			all = append(all, d.Index)
+		}
+	}
+	return all
 }
 
 // gated is the backend of this name, which a parent process has gated.

@@ -117,8 +117,16 @@ func (c *cluster) ownLayers() plan.Range {
 // checkFit refuses what a device has no memory for, before anything is loaded or asked of another machine.
 func (c *cluster) checkFit(needs clusterNeeds, have int64, device string) error {
 	layers := c.ownLayers().Len()
-	if c.req.spawn > 0 { // the stages use it too
-		layers = c.model.Spec.Layers
+	if c.req.spawn > 0 { // some of the stages use it too
+		o, err := c.spawnOptions(needs)
+		if err != nil {
+			return err
+		}
+		for i, rng := range o.ranges {
+			if o.deviceOf(i) == 0 {
+				layers += rng.Len()
+			}
+		}
 	}
 	return checkMemory(have, device, c.need(needs), layers, true)
 }
@@ -296,11 +304,11 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		o.Dial.LaneOptions = laneOptions(c.gate.gpu)
 		return o, err
 	}
-	ranges, err := c.spawnRanges()
+	spawn, err := c.spawnOptions(needs)
 	if err != nil {
 		return o, err
 	}
-	if c.kids, err = c.app.spawn(ctx, spawnOptions{request: r, kernels: c.gate.Kernels, ranges: ranges, positions: c.positions, sessions: o.Sessions}); err != nil {
+	if c.kids, err = c.app.spawn(ctx, spawn); err != nil {
 		return o, err
 	}
 	c.onClose(c.kids.close)
@@ -309,6 +317,14 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		o.Peers = append(o.Peers, p.addr)
 	}
 	return o, nil
+}
+
+// spawnOptions say what --spawn starts.
+func (c *cluster) spawnOptions(needs clusterNeeds) (spawnOptions, error) {
+	ranges, err := c.spawnRanges()
+	return spawnOptions{
+		request: c.req, kernels: c.gate.Kernels, devices: c.gate.alike, ranges: ranges, positions: c.positions, sessions: max(needs.sessions, 1),
+	}, err
 }
 
 // spawnRanges cuts the layers the head does not run evenly.

@@ -52,12 +52,13 @@ type kernelGate struct {
 	report  units.GateReport // what was compared
 	memory  func() int64     // backend.memory
 	gpu     bool             // backend.gpu
+	alike   []int            // backend.alike
 }
 
 // gateBackend opens a backend and compares it with the reference. The device is nil unless it passes. An error is one that
 // no other backend mends; a Vulkan device that cannot be opened or fails under way is left like one that gives wrong bits.
 func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, error) {
-	g := kernelGate{Kernels: b.name, Device: b.name, memory: b.memory, gpu: b.gpu}
+	g := kernelGate{Kernels: b.name, Device: b.name, memory: b.memory, gpu: b.gpu, alike: b.alike}
 	mend := strings.HasPrefix(b.name, vulkanPrefix)
 	device, err := b.open()
 	if err != nil {

@@ -134,7 +134,7 @@ func TestAuditDemotion(t *testing.T) {
 			return backend{name, func() (units.Device, error) {
 				d, err := units.NewCPU(units.CPUOptions{Threads: 1})
 				return &auditedDevice{Device: d, matrix: matrix}, err
-			}, freeMemory, false}
+			}, freeMemory, false, nil}
 		}
 		left, err := a.takeDevice(opts, []backend{backendOf("fast", matrix), backendOf("slow", ""), backendOf("slower", "")},
 			units.GateShapes{Linears: []units.LinearShape{{N: 16, K: 64}}})

@@ -49,7 +49,8 @@ func (a *app) spawn(ctx context.Context, o spawnOptions) (*children, error) {
 // spawnOptions say what the children serve.
 type spawnOptions struct {
 	request   *clusterRequest
-	kernels   string // that this process has gated for them
+	kernels   string // that this process has gated
+	devices   []int  // Vulkan devices that they may use, that of this process first; empty for none
 	ranges    []plan.Range
 	positions int
 	sessions  int
@@ -67,13 +68,13 @@ func (k *children) start(ctx context.Context, o spawnOptions) error {
 	r := o.request
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, layers := range o.ranges {
-		c, err := startChild(fmt.Sprintf("stage %d", i+1), []string{
+		c, err := startChild(fmt.Sprintf("stage %d", i+1), append([]string{
 			"serve-stage", "--model", modelName(r.model), "--weights", r.mode.String(), "--layers", layers.String(),
 			"--ctx", strconv.Itoa(o.positions), "--max-sessions", strconv.Itoa(o.sessions), "--threads", strconv.Itoa(r.threads),
-			"--audit-every", strconv.Itoa(r.audit), "--gated-kernels", o.kernels, "--device", strconv.Itoa(r.device),
+			"--audit-every", strconv.Itoa(r.audit),
 			"--cache=" + strconv.FormatBool(r.cache), "--readout=" + strconv.FormatBool(i == len(o.ranges)-1),
 			"--listen", "127.0.0.1:0", "--identity", filepath.Join(k.dir, strconv.Itoa(i+1)), "--authorized-keys", authorized, "--until-eof",
-		})
+		}, o.backendArgs(i)...))
 		if err != nil {
 			return err
 		}
@@ -81,6 +82,30 @@ func (k *children) start(ctx context.Context, o spawnOptions) error {
 		group.Go(func() error { return c.ready(groupCtx) })
 	}
 	return group.Wait()
+}
+
+// deviceOf is the place in devices of the child that is i-th, from 0: the next one after this process, if that has layers.
+func (o *spawnOptions) deviceOf(i int) int {
+	if len(o.devices) == 0 {
+		return 0
+	}
+	if o.ranges[0].First > 0 {
+		i++
+	}
+	return i % len(o.devices)
+}
+
+// backendArgs make a child compute as this process does. On a device that this process has not gated the child does so.
+func (o *spawnOptions) backendArgs(i int) []string {
+	if len(o.devices) == 0 {
+		return []string{"--gated-kernels", o.kernels}
+	}
+	at := o.deviceOf(i)
+	args := []string{"--device", strconv.Itoa(o.devices[at])}
+	if at > 0 {
+		return append(args, "--backend", o.kernels)
+	}
+	return append(args, "--gated-kernels", o.kernels)
 }
 
 // close ends every child and removes the keys.
