@@ -1,5 +1,7 @@
 package transport
 
+import "net"
+
 // RawWrite puts bytes on the link's stream as they are, as a peer that follows no rules would.
 func (l *Link) RawWrite(b []byte) error {
 	_, err := l.stream.Write(b)
@@ -18,3 +20,33 @@ func Bytewise(p []float32) (encoded []byte, swapped []float32) {
 
 // NativeBytes is the encoding used on this machine.
 func NativeBytes(p []float32) []byte { return appendFloats(nil, p) }
+
+// OnLane says whether frames pass by QUIC.
+func (l *Link) OnLane() bool {
+	_, ok := l.stream.(*lane)
+	return ok
+}
+
+// Offer makes an offer of a lane, as the listening side does, and gives its name and a way to wait for the answer on answers.
+func Offer() (name string, token []byte, settle func(answers net.Conn) (net.Conn, error), err error) {
+	o, err := newLaneOffer()
+	if err != nil {
+		return "", nil, nil, err
+	}
+	return o.name, o.token[:], func(answers net.Conn) (net.Conn, error) {
+		l, err := o.settle(answers, 0)
+		if l == nil {
+			return nil, err
+		}
+		return l, err
+	}, nil
+}
+
+// TakeLane connects to an offer of the peer at addr.
+func TakeLane(addr net.Addr, name string, token []byte) (net.Conn, error) {
+	l, err := takeLane(addr, name, token, 0)
+	if l == nil {
+		return nil, err
+	}
+	return l, err
+}

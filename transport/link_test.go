@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
@@ -20,6 +21,27 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// pairing makes the two ends of a link.
+type pairing func(t testing.TB) (dialled, accepted *transport.Link)
+
+// everyCarrier runs a test on links whose frames go in QUIC packets, and on lanes that sleep and that poll.
+func everyCarrier(t *testing.T, test func(t *testing.T, pair pairing)) {
+	for name, lane := range map[string]transport.LaneOptions{"stream": {}, "lane": {Lane: true}, "polled lane": {Lane: true, Poll: 2 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			if lane.Lane && runtime.GOOS != "linux" {
+				t.Skip("lanes are for Linux")
+			}
+			test(t, func(t testing.TB) (*transport.Link, *transport.Link) {
+				dialled, accepted := transporttest.Pair(t, lane)
+				if dialled.OnLane() != lane.Lane || accepted.OnLane() != lane.Lane {
+					t.Fatal("the link is of another kind")
+				}
+				return dialled, accepted
+			})
+		})
+	}
+}
+
 func recv(t *testing.T, l *transport.Link) transport.Frame {
 	t.Helper()
 	f, err := l.Recv(within(t, 5*time.Second))
@@ -29,8 +51,10 @@ func recv(t *testing.T, l *transport.Link) transport.Frame {
 	return f
 }
 
-func TestFramesCrossBothWays(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+func TestFramesCrossBothWays(t *testing.T) { everyCarrier(t, testFramesCrossBothWays) }
+
+func testFramesCrossBothWays(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	for _, f := range samples() {
 		for _, ends := range [][2]*transport.Link{{head, stage}, {stage, head}} {
 			if err := ends[0].Send(f); err != nil {
@@ -56,7 +80,11 @@ func sameFrame(a, b transport.Frame) bool {
 }
 
 func TestCloseDeliversEverythingAndTheReason(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+	everyCarrier(t, testCloseDeliversEverythingAndTheReason)
+}
+
+func testCloseDeliversEverythingAndTheReason(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	const frames = 50
 	go func() {
 		for i := range frames {
@@ -82,8 +110,10 @@ func TestCloseDeliversEverythingAndTheReason(t *testing.T) {
 	}
 }
 
-func TestCloseWithoutReasonIsEOF(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+func TestCloseWithoutReasonIsEOF(t *testing.T) { everyCarrier(t, testCloseWithoutReasonIsEOF) }
+
+func testCloseWithoutReasonIsEOF(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	go head.Close(nil)
 	if _, err := stage.Recv(within(t, 5*time.Second)); !errors.Is(err, io.EOF) || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v", err)

@@ -72,9 +72,11 @@ func TestLostPeerIsNoticed(t *testing.T) {
 }
 
 // An idle link lives, by its keep-alives.
-func TestIdleLinkLives(t *testing.T) {
+func TestIdleLinkLives(t *testing.T) { everyCarrier(t, testIdleLinkLives) }
+
+func testIdleLinkLives(t *testing.T, pair pairing) {
 	t.Parallel()
-	head, stage := transporttest.Pair(t)
+	head, stage := pair(t)
 	time.Sleep(transport.DefaultIdleTimeout + 2*time.Second)
 	if err := head.Send(&transport.Token{ID: 1}); err != nil {
 		t.Fatal(err)
@@ -118,8 +120,10 @@ func TestListenerCloseEndsLinks(t *testing.T) {
 }
 
 // A Recv that gives up in the middle of a frame loses nothing.
-func TestRecvResumes(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+func TestRecvResumes(t *testing.T) { everyCarrier(t, testRecvResumes) }
+
+func testRecvResumes(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	act := transport.NewActivation(3000)
 	for i := range act.Hidden {
 		act.Hidden[i] = float32(i)
@@ -162,8 +166,10 @@ func TestRecvResumes(t *testing.T) {
 	}
 }
 
-func TestConcurrentSends(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+func TestConcurrentSends(t *testing.T) { everyCarrier(t, testConcurrentSends) }
+
+func testConcurrentSends(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	const senders, each = 8, 50
 	var wg sync.WaitGroup
 	for s := range senders {
@@ -211,8 +217,10 @@ func TestConcurrentSends(t *testing.T) {
 	wg.Wait()
 }
 
-func TestLargeFrame(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+func TestLargeFrame(t *testing.T) { everyCarrier(t, testLargeFrame) }
+
+func testLargeFrame(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	a := transport.NewActivation(2 << 20) // 8 MiB
 	for i := range a.Hidden {
 		a.Hidden[i] = float32(i % 1000)
@@ -262,8 +270,10 @@ func TestSendToPeerThatDoesNotRead(t *testing.T) {
 }
 
 // Close lets go of a Recv and a Send under way.
-func TestCloseUnblocks(t *testing.T) {
-	head, _ := transporttest.Pair(t)
+func TestCloseUnblocks(t *testing.T) { everyCarrier(t, testCloseUnblocks) }
+
+func testCloseUnblocks(t *testing.T, pair pairing) {
+	head, _ := pair(t)
 	errs := make(chan error, 2)
 	go func() { _, err := head.Recv(context.Background()); errs <- err }()
 	go func() {
@@ -282,8 +292,10 @@ func TestCloseUnblocks(t *testing.T) {
 	head.Close(nil) // harmless
 }
 
-func TestTamperedActivationIsNoticed(t *testing.T) {
-	head, stage := transporttest.Pair(t)
+func TestTamperedActivationIsNoticed(t *testing.T) { everyCarrier(t, testTamperedActivationIsNoticed) }
+
+func testTamperedActivationIsNoticed(t *testing.T, pair pairing) {
+	head, stage := pair(t)
 	transporttest.Tamper(t, head.Peer(), func(frame []byte) {
 		if transport.Kind(int32(binary.LittleEndian.Uint32(frame[4:]))) == transport.KindActivation {
 			frame[len(frame)-1] ^= 0x10
