@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
@@ -152,9 +153,12 @@ func sameMachine(addr net.Addr) bool {
 // nor encryption.
 type lane struct {
 	*net.UnixConn
-	raw  syscall.RawConn
-	poll time.Duration
+	raw    syscall.RawConn
+	poll   time.Duration
+	buffer *bufio.Reader
 }
+
+const laneBuffer = 64 << 10 // bytes
 
 func newLane(conn *net.UnixConn, poll time.Duration) (*lane, error) {
 	raw, err := conn.SyscallConn()
@@ -162,33 +166,37 @@ func newLane(conn *net.UnixConn, poll time.Duration) (*lane, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &lane{UnixConn: conn, raw: raw, poll: poll}, nil
+	l := &lane{UnixConn: conn, raw: raw, poll: poll}
+	l.buffer = bufio.NewReaderSize(poller{l}, laneBuffer)
+	return l, nil
 }
 
 // Close ends our direction.
 func (l *lane) Close() error { return l.CloseWrite() }
 
-// Read looks for bytes for a while before it sleeps: to be woken takes longer than to read them.
-func (l *lane) Read(p []byte) (int, error) {
+// Read reads from the buffer, which small frames and the rows of one position fill at once.
+func (l *lane) Read(p []byte) (int, error) { return l.buffer.Read(p) }
+
+// poller is the reading side of a lane. It looks for bytes for a while before it sleeps: to be woken takes longer than to read
+// them.
+type poller struct{ *lane }
+
+func (l poller) Read(p []byte) (int, error) {
 	if l.poll == 0 {
 		return l.UnixConn.Read(p)
 	}
-	var end time.Time
+	end := time.Now().Add(l.poll)
 	for {
+		runtime.Gosched() // lets those run who have what was read last
 		n, err := l.try(p)
-		if err == nil && n > 0 || err != nil && !errors.Is(err, syscall.EAGAIN) {
-			return n, err
-		}
-		if err == nil {
+		switch {
+		case err == nil && n == 0:
 			return 0, io.EOF
-		}
-		switch now := time.Now(); {
-		case end.IsZero():
-			end = now.Add(l.poll)
-		case now.After(end):
+		case !errors.Is(err, syscall.EAGAIN):
+			return n, err
+		case time.Now().After(end):
 			return l.UnixConn.Read(p)
 		}
-		runtime.Gosched() // what was read last is being worked on
 	}
 }
 
