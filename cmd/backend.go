@@ -31,7 +31,7 @@ var backendNames = []string{"auto", "vulkan", vulkanPrefix + string(units.Vulkan
 
 func (f *backendFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.backend, "backend", "auto", "what computes: "+strings.Join(backendNames, ", ")+" (auto: a GPU if there is one)")
-	fl.IntVar(&f.device, "device", firstDevice, "the `N`th Vulkan device, from 0, as probe lists them (default: the first GPU)")
+	fl.IntVar(&f.device, "device", firstDevice, "the `N`th Vulkan device, from 0, as probe lists them, for spawned stages too (default: the first GPU)")
 }
 
 func (f *backendFlags) check() error {

@@ -42,7 +42,7 @@ func (f *clusterFlags) registerShared(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.model, "model", "", "model: org/name[@revision], a folder, builtin or synthetic:NAME (default builtin)")
 	fl.StringVar(&f.peers, "peers", "", "stages as [FINGERPRINT@]host:port,...")
-	fl.IntVar(&f.spawn, "spawn", 0, "start `N` stages as child processes on this machine")
+	fl.IntVar(&f.spawn, "spawn", 0, "start `N` stages as child processes on this machine, by turns on GPUs of one kind if it has several")
 	fl.StringVar(&f.plan, "plan", "", "stages from a plan `FILE` of the plan command")
 	fl.StringVar(&f.layers, "layers", "", "layers A-B that the head itself runs, from 0 (default: none beside stages)")
 	fl.IntVar(&f.ctx, "ctx", 0, "positions per session (default: as many as the request needs)")
