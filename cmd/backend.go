@@ -113,11 +113,11 @@ func (a *app) noteOnce() func(text string) {
 	}
 }
 
-// fits says why so much memory of a device is not enough for what is to be loaded, nil if it is.
-type fits func(have int64, device string) error
+// fits says why so much memory of a device is not enough for what is to be loaded, nil if it is; alike is backend.alike.
+type fits func(have int64, device string, alike []int) error
 
 // anyMemory is fits where nothing is to be loaded.
-func anyMemory(int64, string) error { return nil }
+func anyMemory(int64, string, []int) error { return nil }
 
 // backends is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
 // a software renderer, which computes on the processor too, is used only by name, and a GPU that does not work or has too little
@@ -126,13 +126,14 @@ func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backen
 	var all []backend
 	if f.backend != "cpu" {
 		info, err := f.vulkanDevice()
+		var alike []int
 		if err == nil {
-			err = fits(freeOf(info), info.Name)
+			alike = f.alike(info)
+			err = fits(freeOf(info), info.Name, alike)
 		}
 		note := a.noteOnce()
 		switch {
 		case err == nil:
-			alike := f.alike(info)
 			for _, tier := range units.VulkanTiers(info) {
 				b := vulkanBackend(tier, info, o, note)
 				b.alike = alike

@@ -83,7 +83,7 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 	if err := c.openDevice(needs); err != nil {
 		return err
 	}
-	if err := c.checkFit(needs, c.gate.memory(), c.gate.Device); err != nil {
+	if err := c.checkFit(needs, c.gate.memory(), c.gate.Device, c.gate.alike); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -115,10 +115,10 @@ func (c *cluster) ownLayers() plan.Range {
 }
 
 // checkFit refuses what a device has no memory for, before anything is loaded or asked of another machine.
-func (c *cluster) checkFit(needs clusterNeeds, have int64, device string) error {
+func (c *cluster) checkFit(needs clusterNeeds, have int64, device string, alike []int) error {
 	layers := c.ownLayers().Len()
 	if c.req.spawn > 0 { // some of the stages use it too
-		o, err := c.spawnOptions(needs)
+		o, err := c.spawnOptions(needs, alike)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (c *cluster) checkFit(needs clusterNeeds, have int64, device string) error 
 
 // openDevice opens what is to compute and gates it at the shapes that this process, and the stages it spawns, will use.
 func (c *cluster) openDevice(needs clusterNeeds) error {
-	fits := func(have int64, device string) error { return c.checkFit(needs, have, device) }
+	fits := func(have int64, device string, alike []int) error { return c.checkFit(needs, have, device, alike) }
 	layers := c.ownLayers().Len() > 0 || c.req.spawn > 0
 	shapes := gateShapes(&c.model.Spec, c.req.mode, layers, true, min(c.positions, headGateContext))
 	var err error
@@ -304,7 +304,7 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		o.Dial.LaneOptions = laneOptions(c.gate.gpu)
 		return o, err
 	}
-	spawn, err := c.spawnOptions(needs)
+	spawn, err := c.spawnOptions(needs, c.gate.alike)
 	if err != nil {
 		return o, err
 	}
@@ -320,10 +320,10 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 }
 
 // spawnOptions say what --spawn starts.
-func (c *cluster) spawnOptions(needs clusterNeeds) (spawnOptions, error) {
+func (c *cluster) spawnOptions(needs clusterNeeds, devices []int) (spawnOptions, error) {
 	ranges, err := c.spawnRanges()
 	return spawnOptions{
-		request: c.req, kernels: c.gate.Kernels, devices: c.gate.alike, ranges: ranges, positions: c.positions, sessions: max(needs.sessions, 1),
+		request: c.req, kernels: c.gate.Kernels, devices: devices, ranges: ranges, positions: c.positions, sessions: max(needs.sessions, 1),
 	}, err
 }
 

@@ -169,7 +169,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		}
 		defer m.Close()
 	}
-	backends, err := a.backends(&f.backendFlags, cpu, func(have int64, device string) error { return checkStageMemory(opts, have, device) })
+	backends, err := a.backends(&f.backendFlags, cpu, func(have int64, device string, _ []int) error { return checkStageMemory(opts, have, device) })
 	if err != nil {
 		return err
 	}
