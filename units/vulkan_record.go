@@ -36,7 +36,7 @@ type recording struct {
 	profile bool       // a barrier and a timestamp follow each dispatch
 	names   []string   // of the dispatches, where they are profiled
 	cmds    *vk.Commands
-	scratch map[string]*vk.Buffer
+	scratch *recordingScratch
 	pending []access // since the last barrier
 	err     error    // the first one
 }
@@ -50,9 +50,7 @@ func (r *recording) free() {
 		r.cut.cmds.Free() // their scratch is the same
 	}
 	r.cmds.Free()
-	for _, b := range r.scratch {
-		b.Free()
-	}
+	r.scratch.free()
 }
 
 // access is a binding and what a dispatch does with it.
@@ -104,14 +102,10 @@ func (r *recording) rowsBuf() vk.Binding {
 
 // scratchBuf is memory of this recording, the same for equal names; its size is that of the first request.
 func (r *recording) scratchBuf(name string, bytes int64) vk.Binding {
-	b := r.scratch[name]
-	if b == nil {
-		var err error
-		if b, err = r.dev.vk.NewBuffer(bytes, vk.Local); err != nil {
-			r.fail(err)
-			return r.tables()
-		}
-		r.scratch[name] = b
+	b, err := r.scratch.take(r.dev, name, bytes)
+	if err != nil {
+		r.fail(err)
+		return r.tables()
 	}
 	if bytes > b.Size() {
 		panic(fmt.Sprintf("units: scratch %q of %d bytes, then of %d", name, b.Size(), bytes))

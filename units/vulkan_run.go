@@ -38,6 +38,7 @@ type vulkanExecutable struct {
 	up   *vk.Buffer   // step, then In
 	down *vk.Buffer   // status word, then Out, from stepRows
 
+	scratch    scratchPool
 	recordings map[batchShape]*recording
 	order      []batchShape   // of recordings, the one used last at the end
 	audit      *vulkanAuditor // nil for none
@@ -50,7 +51,7 @@ type batchShape struct{ rows, context int }
 func (d *vulkanDevice) Compile(p Program) (Executable, error) {
 	p.Bufs = append([]BufSpec(nil), p.Bufs...)
 	p.Ops = append([]Op(nil), p.Ops...)
-	e := &vulkanExecutable{dev: d, prog: p, recordings: map[batchShape]*recording{}}
+	e := &vulkanExecutable{dev: d, prog: p, scratch: scratchPool{}, recordings: map[batchShape]*recording{}}
 	err := (&checker{dev: d, p: &e.prog}).check()
 	if err == nil && len(p.Ops) > maxVulkanOps {
 		err = fmt.Errorf("%d operations, at most %d", len(p.Ops), maxVulkanOps)
@@ -339,7 +340,7 @@ func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
 
 func (e *vulkanExecutable) newRecording(shape batchShape) *recording {
 	return &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context, profile: e.profile,
-		cmds: e.dev.vk.NewCommands(), scratch: map[string]*vk.Buffer{}}
+		cmds: e.dev.vk.NewCommands(), scratch: e.scratch.forRecording()}
 }
 
 // partOf is the part of a list with cuts that a group is.
