@@ -223,6 +223,17 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 		input.fill(in[i*inWidth:(i+1)*inWidth], &s)
 		rows[i] = Row{Pos: i}
 	}
+	steps := g.stepsOf(op)
+	batches := [][]Row{rows}
+	for count := 1; count < n; count *= 2 {
+		batches = append(batches, rows[:count])
+	}
+	for _, size := range steps {
+		batches = append(batches, make([]Row, size))
+	}
+	if err := prepare(dev, batches...); err != nil {
+		return fmt.Errorf("%s %s: %w", op, shape, err)
+	}
 	want, got := make([]float32, n*width), make([]float32, n*width)
 	if err := ref.Run(rows, in, want); err != nil {
 		return fmt.Errorf("%s %s, reference: %w", op, shape, err)
@@ -244,11 +255,9 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 		count = min(2*count, n-first)
 	}
 	g.checks = append(g.checks, GateCheck{op, shape, 2 * n * width})
-	if b, ok := g.dev.Device.(batchStepper); ok && op == OpLinear {
-		for _, size := range b.batchSteps() {
-			if err := g.repeated(dev, shape, size, in, want); err != nil {
-				return err
-			}
+	for _, size := range steps {
+		if err := g.repeated(dev, shape, size, in, want); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -256,6 +265,14 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 
 // batchStepper is a device that computes linear operations in other ways from certain sizes of batch on.
 type batchStepper interface{ batchSteps() []int }
+
+// stepsOf are those sizes, for an operation that has some.
+func (g *gate) stepsOf(op OpKind) []int {
+	if b, ok := g.dev.Device.(batchStepper); ok && op == OpLinear {
+		return b.batchSteps()
+	}
+	return nil
+}
 
 // repeated compares a large batch of the input rows in turn, and then of the first alone: one in which wide rows are
 // everywhere, and one without.
@@ -286,16 +303,18 @@ func (g *gate) repeated(dev Executable, shape string, size int, in, want []float
 	return nil
 }
 
-// preparer is a program that has much to do before the first run with rows like these, which may be done while others run.
-type preparer interface{ prepare(rows []Row) error }
+// preparer is a program that has much to do before the first runs with batches like these, which may be done while others run.
+type preparer interface{ prepare(batches ...[]Row) error }
+
+func prepare(dev Executable, batches ...[]Row) error {
+	if p, ok := dev.(preparer); ok {
+		return p.prepare(batches...)
+	}
+	return nil
+}
 
 // run is Run of the device to be gated.
 func (g *gate) run(dev Executable, rows []Row, in, out []float32) error {
-	if p, ok := dev.(preparer); ok {
-		if err := p.prepare(rows); err != nil {
-			return err
-		}
-	}
 	g.turn.Lock()
 	defer g.turn.Unlock()
 	return dev.Run(rows, in, out)

@@ -121,11 +121,26 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attenti
 		}
 		input.fill(in[r*width:(r+1)*width], &s)
 	}
-	run := func(e attentionPair, first, count int) error {
+	rowsAt := func(first, count int) []Row {
 		rows := make([]Row, count)
 		for i := range rows {
 			rows[i].Pos = first + i
 		}
+		return rows
+	}
+	batches := [][]Row{rowsAt(0, min(head, ctx))}
+	if ctx >= head+tail {
+		batches = append(batches, rowsAt(ctx-tail, tail-2), rowsAt(ctx-1, 1))
+	}
+	err := prepare(attend.dev, batches...)
+	if n := min(256, ctx-tail-head); err == nil && n > 0 {
+		err = prepare(store.dev, rowsAt(head, n))
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
+	}
+	run := func(e attentionPair, first, count int) error {
+		rows := rowsAt(first, count)
 		x := in[first*width : (first+count)*width]
 		got, want := make([]float32, count*e.width), make([]float32, count*e.width)
 		if err := e.ref.Run(rows, x, want); err != nil {

@@ -248,16 +248,6 @@ func (d *vulkanDevice) NewVector(name string, v []float32) (Vector, error) {
 	return h, nil
 }
 
-// prepare makes ready what a run with these rows needs, its shaders above all.
-func (e *vulkanExecutable) prepare(rows []Row) error {
-	rows = rows[:min(len(rows), e.maxRows)]
-	if err := e.reserve(len(rows)); err != nil {
-		return err
-	}
-	_, err := e.recorded(batchShape{len(rows), e.contextOf(rows)})
-	return err
-}
-
 // floatBytes appends values as the device stores them.
 func floatBytes(b []byte, v []float32) []byte {
 	b = slices.Grow(b, 4*len(v))
@@ -268,19 +258,19 @@ func floatBytes(b []byte, v []float32) []byte {
 }
 
 // pipeline is the shader of this name with specialisation constants; each combination is compiled once, several at a time: a
-// driver takes up to 40 milliseconds for one. Subgroup is the required size, or 0.
-func (d *vulkanDevice) pipeline(name string, bindings, pushBytes, subgroup int, constants []uint32) (*vk.Pipeline, error) {
-	key := fmt.Sprint(name, subgroup, constants)
+// driver may take half a second for one.
+func (d *vulkanDevice) pipeline(s shader, bindings, pushBytes int) (*vk.Pipeline, error) {
+	key := s.key()
 	d.mu.Lock()
 	compile := d.pipelines[key]
 	if compile == nil {
 		compile = sync.OnceValues(func() (*vk.Pipeline, error) {
-			code, err := shaders.Code(name)
+			code, err := shaders.Code(s.name)
 			if err != nil {
 				return nil, err
 			}
-			return d.vk.NewPipeline(vk.PipelineSpec{Name: name, Code: code, Bindings: bindings, PushBytes: pushBytes,
-				Subgroup: subgroup, Constants: constants})
+			return d.vk.NewPipeline(vk.PipelineSpec{Name: s.name, Code: code, Bindings: bindings, PushBytes: pushBytes,
+				Subgroup: s.subgroup, Constants: s.constants})
 		})
 		d.pipelines[key] = compile
 	}

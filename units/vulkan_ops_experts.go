@@ -65,6 +65,9 @@ func (r *recording) experts(i int) int {
 
 // barrier orders everything so far before what follows, for dispatches that declare less than they use.
 func (r *recording) barrier() {
+	if r.compiling != nil {
+		return
+	}
 	r.cmds.Barrier()
 	r.pending = r.pending[:0]
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"golang.org/x/sync/errgroup"
+
 	"dchain/units/vk"
 )
 
@@ -38,7 +40,10 @@ type recording struct {
 	cmds    *vk.Commands
 	scratch *recordingScratch
 	pending []access // since the last barrier
-	err     error    // the first one
+	// compiling, where it is not nil, has the shaders compiled, each of those seen once, and nothing is recorded.
+	compiling *errgroup.Group
+	seen      map[string]bool
+	err       error // the first one
 }
 
 // opGroup is the operations [first, end), which one function recorded.
@@ -127,18 +132,24 @@ type shader struct {
 	constants []uint32
 }
 
+func (s *shader) key() string { return fmt.Sprint(s.name, s.subgroup, s.constants) }
+
 // dispatch adds x * y * z workgroups with the bindings 0, 1, ..., after a barrier if it needs one.
 func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access) {
 	if r.err != nil {
 		return
 	}
-	p, err := r.dev.pipeline(s.name, len(uses), len(push), s.subgroup, s.constants)
-	if err != nil {
-		r.fail(err)
-		return
-	}
 	if most := r.dev.info.MaxGroups; x > most[0] || y > most[1] || z > most[2] {
 		r.fail(fmt.Errorf("%d x %d x %d workgroups of %s, %s allows %v", x, y, z, s.name, r.dev.info.Name, most))
+		return
+	}
+	if r.compiling != nil {
+		r.compileLater(s, len(uses), len(push))
+		return
+	}
+	p, err := r.dev.pipeline(s, len(uses), len(push))
+	if err != nil {
+		r.fail(err)
 		return
 	}
 	if r.needsBarrier(uses) {

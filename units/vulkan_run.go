@@ -315,7 +315,11 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 		e.order = e.order[1:]
 	}
 	r := e.newRecording(shape)
-	if err := r.record(); err != nil {
+	err := e.compile(shape)
+	if err == nil {
+		err = r.record()
+	}
+	if err != nil {
 		r.free()
 		return nil, fmt.Errorf("recording %d rows: %w", shape.rows, err)
 	}
