@@ -85,7 +85,7 @@ func Load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 func loadPacked(ctx context.Context, m *inspect.Model, dev units.Packer, opts LoadOptions, note func(string, ...any)) (*Weights, error) {
 	key := packedKey(m, dev.Packing(), &opts)
 	path := packedPath(m, key, &opts)
-	packed, err := openPacked(ctx, path, key, opts.Workers)
+	packed, err := openPacked(ctx, path, key, max(opts.Workers, units.DefaultThreads()))
 	if err == nil {
 		var w *Weights
 		if w, _, err = load(ctx, m, dev, opts, packed); err == nil {
