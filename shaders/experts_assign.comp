@@ -10,7 +10,7 @@ layout(local_size_x = 256) in;
 
 layout(std430, set = 0, binding = 0) readonly buffer Route { float route[]; }; // [rows][2 * topK]
 layout(std430, set = 0, binding = 1) buffer List { uint list[]; };
-layout(std430, set = 0, binding = 2) buffer Next { uint next[]; }; // [experts] place of the next slot
+layout(std430, set = 0, binding = 2) coherent buffer Next { uint next[]; }; // [experts] place of the next slot
 
 layout(push_constant) uniform Push {
     uint rows;

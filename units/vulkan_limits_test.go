@@ -1,6 +1,7 @@
 package units
 
 import (
+	"strings"
 	"testing"
 
 	"dchain/units/vk"
@@ -35,6 +36,29 @@ func TestVulkanParts(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestVulkanRange: what a device cannot bind is an error that says so.
+func TestVulkanRange(t *testing.T) {
+	const pairs, positions = 8, 5000
+	d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxRange = 128 << 10 })
+	op := Op{Kind: OpRope, Dst: 0, A: None, B: None, Heads: 1, HeadDim: 2 * pairs, RotaryDim: 2 * pairs}
+	cos, sin := RopeTables(positions, 2*pairs, 10000)
+	var err error
+	if op.Cos, err = d.NewVector("cos", cos); err != nil {
+		t.Fatal(err)
+	}
+	if op.Sin, err = d.NewVector("sin", sin); err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.Compile(Program{In: 0, Out: 0, Bufs: []BufSpec{{F32, 2 * pairs}}, Ops: []Op{op}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := make([]float32, 2*pairs)
+	if err := e.Run([]Row{{}}, row, row); err == nil || !strings.Contains(err.Error(), "160000 bytes") || !strings.Contains(err.Error(), "binds at most 131072") {
+		t.Error(err)
+	}
 }
 
 // TestVulkanWorkgroups: no workgroup is larger than the device allows, whatever it allows, and none is too small for its row.

@@ -73,6 +73,14 @@ func write(b vk.Binding) access { return access{Binding: b, writes: true} }
 // shared is for bindings that dispatches may write at the same time: atomics.
 func shared(b vk.Binding) access { return access{Binding: b, shared: true} }
 
+// bytes is how much is bound.
+func (a *access) bytes() int64 {
+	if a.Size != 0 {
+		return a.Size
+	}
+	return a.Buffer.Size() - a.Offset
+}
+
 func (a *access) conflicts(b *access) bool {
 	if a.Buffer != b.Buffer || a.shared || b.shared || !(a.writes || b.writes) {
 		return false
@@ -142,6 +150,12 @@ func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access)
 	if most := r.dev.info.MaxGroups; x > most[0] || y > most[1] || z > most[2] {
 		r.fail(fmt.Errorf("%d x %d x %d workgroups of %s, %s allows %v", x, y, z, s.name, r.dev.info.Name, most))
 		return
+	}
+	for i := range uses {
+		if n := uses[i].bytes(); n > r.dev.info.MaxRange {
+			r.fail(fmt.Errorf("%d bytes in a buffer of %s, %s binds at most %d", n, s.name, r.dev.info.Name, r.dev.info.MaxRange))
+			return
+		}
 	}
 	if r.compiling != nil {
 		r.compileLater(s, len(uses), len(push))
