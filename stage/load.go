@@ -43,7 +43,7 @@ type LoadOptions struct {
 	Readout bool // final norm and language-model head, and what Embed says
 	Mode    units.WeightMode
 	Context int // positions the rotary tables cover
-	Workers int // concurrent readers; 0 = 2
+	Workers int // concurrent readers; 0 = as many as there are cores, and at least 2
 	// Cache is a folder where the matrices are kept between processes, as the device works on them; "" is none. What is
 	// kept there for the same model, part, format and device is used instead of the model's own files. Weights do not
 	// depend on it: a file that is damaged, or that cannot be written, is reported to Note and the model is read.
@@ -60,7 +60,7 @@ func Load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 		return nil, fmt.Errorf("loading layers %v: the model has layers 0-%d", opts.Range, m.Spec.Layers-1)
 	}
 	if opts.Workers <= 0 {
-		opts.Workers = 2
+		opts.Workers = max(2, units.DefaultThreads())
 	}
 	opts.Embed = opts.Embed || opts.Readout
 	if opts.Cache == "" {
@@ -85,7 +85,7 @@ func Load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 func loadPacked(ctx context.Context, m *inspect.Model, dev units.Packer, opts LoadOptions, note func(string, ...any)) (*Weights, error) {
 	key := packedKey(m, dev.Packing(), &opts)
 	path := packedPath(m, key, &opts)
-	packed, err := openPacked(ctx, path, key, max(opts.Workers, units.DefaultThreads()))
+	packed, err := openPacked(ctx, path, key, opts.Workers)
 	if err == nil {
 		var w *Weights
 		if w, _, err = load(ctx, m, dev, opts, packed); err == nil {
