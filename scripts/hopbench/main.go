@@ -1,7 +1,8 @@
 // Command hopbench measures what a hop between two processes on one machine costs, beside a bare quic-go echo of the same
 // size and pace in the same run. It starts itself a second time as the echoing side, measures both in alternating blocks,
 // prints JSON and exits 1 when a bar is missed: per hop p50 at most 0.3 ms and p99 at most 1.5 ms (half a round trip), p50
-// at most 1.3 x the bare echo's. An absolute bar that the bare echo misses in the same run is reported but not judged.
+// at most 1.3 x the bare echo's. An absolute bar that the bare echo misses in the same run is reported but not judged. What a
+// hop over a lane costs, which processes of one machine take, is reported too.
 //
 //	go run ./scripts/hopbench [-n 1000] [-bytes 3584] [-pause 5ms]
 package main
@@ -90,6 +91,7 @@ type report struct {
 	BareTrip  quantiles `json:"bare_round_trip"`
 	LinkHop   quantiles `json:"link_hop"`
 	BareHop   quantiles `json:"bare_hop"`
+	LaneHop   quantiles `json:"lane_hop"`
 	RatioP50  float64   `json:"ratio_p50"`
 	RatioP99  float64   `json:"ratio_p99"`
 	WithinBar bool      `json:"within_bar"`
@@ -100,34 +102,38 @@ type report struct {
 
 // measure runs the head's side. ok is false when a bar is missed.
 func measure(opts options) (ok bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+4*time.Duration(opts.n)*opts.pause)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+6*time.Duration(opts.n)*opts.pause)
 	defer cancel()
 	id, err := newIdentity()
 	if err != nil {
 		return false, err
 	}
-	child, linkAddr, bareAddr, err := startChild(ctx, id, opts)
+	child, addrs, bareAddr, err := startChild(ctx, id, opts)
 	if err != nil {
 		return false, err
 	}
 	defer child.Wait()
 	defer child.Process.Kill()
 
-	link, err := transport.Dial(ctx, linkAddr, transport.DialOptions{Identity: id})
-	if err != nil {
-		return false, err
+	var trips [3]func() error // over a link, over a lane, bare
+	for i, addr := range addrs {
+		link, err := transport.Dial(ctx, addr, transport.DialOptions{Identity: id, LaneOptions: transport.LaneOptions{Lane: i == 1}})
+		if err != nil {
+			return false, err
+		}
+		defer link.Close(nil)
+		trips[i] = linkTrip(ctx, link, opts.bytes)
 	}
-	defer link.Close(nil)
 	bare, err := dialBare(ctx, bareAddr)
 	if err != nil {
 		return false, err
 	}
-	overLink, overBare := linkTrip(ctx, link, opts.bytes), bareTrip(bare, opts.bytes)
-	var times [2][]time.Duration
+	trips[2] = bareTrip(bare, opts.bytes)
+	var times [3][]time.Duration
 	for done := -block; done < opts.n; done += block { // the first block warms up
-		for turn := range 2 {
-			kind := (turn + done/block) & 1 // each goes first every other time
-			took, err := run([]func() error{overLink, overBare}[kind], opts.pause)
+		for turn := range trips {
+			kind := (turn + done/block + 1) % 3 // each goes first every third time
+			took, err := run(trips[kind], opts.pause)
 			if err != nil {
 				return false, err
 			}
@@ -136,7 +142,8 @@ func measure(opts options) (ok bool, err error) {
 			}
 		}
 	}
-	r := judge(opts, times[0], times[1])
+	r := judge(opts, times[0], times[2])
+	r.LaneHop = quantilesOf(times[1], 2)
 	out := json.NewEncoder(os.Stdout)
 	out.SetIndent("", "  ")
 	return r.WithinBar, out.Encode(r)
@@ -216,36 +223,38 @@ func bareTrip(stream *quic.Stream, bytes int) func() error {
 	}
 }
 
-// startChild starts this program as the echoing side and reads the two addresses it prints.
-func startChild(ctx context.Context, id *transport.Identity, opts options) (*exec.Cmd, transport.PeerAddr, string, error) {
+// startChild starts this program as the echoing side and reads the addresses it prints: of a link, a lane and the bare echo.
+func startChild(ctx context.Context, id *transport.Identity, opts options) (*exec.Cmd, []transport.PeerAddr, string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, transport.PeerAddr{}, "", err
+		return nil, nil, "", err
 	}
 	child := exec.CommandContext(ctx, self, "-echo", base64.StdEncoding.EncodeToString(id.PublicKey()), "-bytes", fmt.Sprint(opts.bytes))
 	child.Stderr = os.Stderr
 	stdout, err := child.StdoutPipe()
 	if err != nil {
-		return nil, transport.PeerAddr{}, "", err
+		return nil, nil, "", err
 	}
 	if err := child.Start(); err != nil {
-		return nil, transport.PeerAddr{}, "", err
+		return nil, nil, "", err
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	words := strings.Fields(line)
-	if err == nil && len(words) != 2 {
+	if err == nil && len(words) != 3 {
 		err = fmt.Errorf("unexpected line %q", line)
 	}
-	var addr transport.PeerAddr
-	if err == nil {
-		addr, err = transport.ParsePeerAddr(words[0])
+	addrs := make([]transport.PeerAddr, 2)
+	for i := range addrs {
+		if err == nil {
+			addrs[i], err = transport.ParsePeerAddr(words[i])
+		}
 	}
 	if err != nil {
 		child.Process.Kill()
 		child.Wait()
-		return nil, addr, "", fmt.Errorf("starting the echoing side: %w", err)
+		return nil, nil, "", fmt.Errorf("starting the echoing side: %w", err)
 	}
-	return child, addr, words[1], nil
+	return child, addrs, words[2], nil
 }
 
 func newIdentity() (*transport.Identity, error) {
@@ -266,22 +275,24 @@ func serve(head string, opts options) error {
 	if err != nil {
 		return err
 	}
-	l, err := transport.Listen(transport.ListenOptions{Addr: "127.0.0.1:0", Identity: id,
-		Authorize: func(k transport.PublicKey) bool { return k.Equal(transport.PublicKey(key)) }})
-	if err != nil {
-		return err
+	ctx := context.Background()
+	ended := make(chan error, 3) // one value from each
+	for _, lane := range []bool{false, true} {
+		l, err := transport.Listen(transport.ListenOptions{Addr: "127.0.0.1:0", Identity: id, LaneOptions: transport.LaneOptions{Lane: lane},
+			Authorize: func(k transport.PublicKey) bool { return k.Equal(transport.PublicKey(key)) }})
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		fmt.Print(transport.PeerAddr{Host: l.Addr().String(), Fingerprint: id.Fingerprint()}, " ")
+		go func() { ended <- echoLink(ctx, l) }()
 	}
-	defer l.Close()
 	bare, err := listenBare()
 	if err != nil {
 		return err
 	}
 	defer bare.Close()
-	fmt.Println(transport.PeerAddr{Host: l.Addr().String(), Fingerprint: id.Fingerprint()}, bare.Addr())
-
-	ctx := context.Background()
-	ended := make(chan error, 2) // one value from each side
-	go func() { ended <- echoLink(ctx, l) }()
+	fmt.Println(bare.Addr())
 	go func() { ended <- echoBare(ctx, bare, opts.bytes) }()
 	return <-ended
 }
