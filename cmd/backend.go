@@ -93,9 +93,9 @@ const (
 	pollTime  = 5 * time.Millisecond
 )
 
-// laneOptions are those of the links of a process that computes on a GPU or does not.
-func laneOptions(gpu bool) transport.LaneOptions {
-	o := transport.LaneOptions{Lane: true}
+// carrierOptions are those of the links of a process that computes on a GPU or does not.
+func carrierOptions(gpu bool) transport.CarrierOptions {
+	o := transport.CarrierOptions{Lane: true}
 	if gpu && runtime.GOMAXPROCS(0) >= pollCores {
 		o.Poll = pollTime
 	}

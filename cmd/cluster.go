@@ -301,7 +301,7 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 			return o, err
 		}
 		o.Dial, err = r.dial(c.app)
-		o.Dial.LaneOptions = laneOptions(c.gate.gpu)
+		o.Dial.CarrierOptions = carrierOptions(c.gate.gpu)
 		return o, err
 	}
 	spawn, err := c.spawnOptions(needs, c.gate.alike)
@@ -312,7 +312,7 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		return o, err
 	}
 	c.onClose(c.kids.close)
-	o.Dial.Identity, o.Dial.LaneOptions = c.kids.head, laneOptions(c.gate.gpu)
+	o.Dial.Identity, o.Dial.CarrierOptions = c.kids.head, carrierOptions(c.gate.gpu)
 	for _, p := range c.kids.procs {
 		o.Peers = append(o.Peers, p.addr)
 	}

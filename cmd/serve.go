@@ -155,8 +155,8 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 			return err
 		}
 		opts.Local.MemoryBytes = uint64(b.memory())
-		opts.Listen.LaneOptions = laneOptions(b.gpu)
-		opts.Dial.LaneOptions = opts.Listen.LaneOptions
+		opts.Listen.CarrierOptions = carrierOptions(b.gpu)
+		opts.Dial.CarrierOptions = opts.Listen.CarrierOptions
 		if opts.Device, err = b.open(); err == nil {
 			opts.Local.Backend = opts.Device.Name()
 		}
@@ -217,8 +217,8 @@ func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes u
 	}
 	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
 	opts.Device = device
-	opts.Listen.LaneOptions = laneOptions(gate.gpu)
-	opts.Dial.LaneOptions = opts.Listen.LaneOptions
+	opts.Listen.CarrierOptions = carrierOptions(gate.gpu)
+	opts.Dial.CarrierOptions = opts.Listen.CarrierOptions
 	h := &opts.Local
 	h.Backend, h.MemoryBytes, h.CapacityGMACs, h.ProbeHash = device.Name(), uint64(gate.memory()), probe.GMACs, probe.Hash
 	return backends[slices.IndexFunc(backends, func(b backend) bool { return b.name == gate.Kernels })+1:], nil

@@ -28,7 +28,7 @@ type DialOptions struct {
 	SendTimeout time.Duration // DefaultSendTimeout
 	MaxFrame    int           // longest activation taken, bytes: MaxFrame
 
-	LaneOptions
+	CarrierOptions
 }
 
 func (o *DialOptions) validate() error {
@@ -143,7 +143,7 @@ func (d *dialer) endpoint(addr *net.UDPAddr) (e *Endpoint, owned bool, err error
 	if d.opts.Endpoint != nil && d.opts.Endpoint.reaches(addr.IP) {
 		return d.opts.Endpoint, false, nil
 	}
-	e, err = newEndpoint(&net.UDPAddr{}, d.opts.Identity, nil)
+	e, err = newEndpoint(&net.UDPAddr{}, d.opts.Identity, nil, d.opts.Poll)
 	return e, true, err
 }
 
@@ -221,7 +221,7 @@ func (d *dialer) enter(ctx context.Context, conn *quic.Conn, e *Endpoint) (*Link
 	stream.SetReadDeadline(time.Time{})
 	link := newLink(conn, stream, e, d.host, key, d.limits)
 	if name != "" {
-		err = link.answer(name, token, d.opts.LaneOptions)
+		err = link.answer(name, token, d.opts.CarrierOptions)
 	}
 	return link, err
 }

@@ -44,7 +44,7 @@ var quietly = sync.OnceFunc(func() { os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_W
 
 // newEndpoint opens a socket. With a nil reset key its peers do not learn of a restart, which is right for a port that
 // nobody will use again.
-func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.StatelessResetKey) (*Endpoint, error) {
+func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.StatelessResetKey, poll time.Duration) (*Endpoint, error) {
 	quietly()
 	udp, err := net.ListenUDP("udp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -53,7 +53,12 @@ func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.Stat
 	if err != nil {
 		return nil, err
 	}
-	tr := &quic.Transport{Conn: udp}
+	conn, err := pollConn(udp, poll)
+	if err != nil {
+		udp.Close()
+		return nil, err
+	}
+	tr := &quic.Transport{Conn: conn}
 	if reset != nil {
 		key := reset(udp.LocalAddr().(*net.UDPAddr).Port)
 		tr.StatelessResetKey = &key

@@ -5,13 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -153,7 +150,7 @@ func sameMachine(addr net.Addr) bool {
 // nor encryption.
 type lane struct {
 	*net.UnixConn
-	raw    syscall.RawConn
+	look   *lookout
 	poll   time.Duration
 	buffer *bufio.Reader
 }
@@ -161,12 +158,12 @@ type lane struct {
 const laneBuffer = 64 << 10 // bytes
 
 func newLane(conn *net.UnixConn, poll time.Duration) (*lane, error) {
-	raw, err := conn.SyscallConn()
+	look, err := newLookout(conn)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	l := &lane{UnixConn: conn, raw: raw, poll: poll}
+	l := &lane{UnixConn: conn, look: look, poll: poll}
 	l.buffer = bufio.NewReaderSize(poller{l}, laneBuffer)
 	return l, nil
 }
@@ -177,37 +174,12 @@ func (l *lane) Close() error { return l.CloseWrite() }
 // Read reads from the buffer, which small frames and the rows of one position fill at once.
 func (l *lane) Read(p []byte) (int, error) { return l.buffer.Read(p) }
 
-// poller is the reading side of a lane. It looks for bytes for a while before it sleeps: to be woken takes longer than to read
-// them.
+// poller is the reading side of a lane, which looks for bytes for a while before it sleeps.
 type poller struct{ *lane }
 
 func (l poller) Read(p []byte) (int, error) {
-	if l.poll == 0 {
-		return l.UnixConn.Read(p)
+	if l.poll > 0 {
+		l.look.wait(time.Now().Add(l.poll))
 	}
-	end := time.Now().Add(l.poll)
-	for {
-		runtime.Gosched() // lets those run who have what was read last
-		n, err := l.try(p)
-		switch {
-		case err == nil && n == 0:
-			return 0, io.EOF
-		case !errors.Is(err, syscall.EAGAIN):
-			return n, err
-		case time.Now().After(end):
-			return l.UnixConn.Read(p)
-		}
-	}
-}
-
-// try reads what is there, or fails with EAGAIN.
-func (l *lane) try(p []byte) (n int, err error) {
-	wait := l.raw.Read(func(fd uintptr) bool {
-		n, err = readNow(fd, p)
-		return true
-	})
-	if wait != nil {
-		return 0, wait
-	}
-	return max(n, 0), err
+	return l.UnixConn.Read(p)
 }

@@ -15,8 +15,8 @@ import (
 func TestLaneNeedsBoth(t *testing.T) {
 	for _, wants := range [][2]bool{{true, false}, {false, true}} {
 		head, stage := transporttest.Identity(t), transporttest.Identity(t)
-		l, addr := transporttest.Listen(t, stage, transporttest.Allow(head), transport.LaneOptions{Lane: wants[0]})
-		dialled, accepted := transporttest.Connect(t, l, addr, head, transport.LaneOptions{Lane: wants[1]})
+		l, addr := transporttest.Listen(t, stage, transporttest.Allow(head), transport.CarrierOptions{Lane: wants[0]})
+		dialled, accepted := transporttest.Connect(t, l, addr, head, transport.CarrierOptions{Lane: wants[1]})
 		if dialled.OnLane() || accepted.OnLane() {
 			t.Errorf("%v: a lane", wants)
 		}
@@ -31,7 +31,7 @@ func TestLaneNeedsBoth(t *testing.T) {
 
 // A process whose lane is gone while its connection looks alive has died.
 func TestLaneEndsWithItsProcess(t *testing.T) {
-	head, stage := transporttest.Pair(t, transport.LaneOptions{Lane: true})
+	head, stage := transporttest.Pair(t, transport.CarrierOptions{Lane: true})
 	start := time.Now()
 	if err := stage.RawFinish(); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (l *Link) settle(o *laneOffer, poll time.Duration) error {
 }
 
 // answer takes an offered lane, or else stays on the stream of the connection.
-func (l *Link) answer(name string, token []byte, opts LaneOptions) error {
+func (l *Link) answer(name string, token []byte, opts CarrierOptions) error {
 	var lane *lane
 	if lanes && opts.Lane {
 		var err error

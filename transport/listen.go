@@ -23,16 +23,16 @@ type ListenOptions struct {
 	SendTimeout time.Duration // DefaultSendTimeout
 	MaxFrame    int           // longest activation taken, bytes: MaxFrame
 
-	LaneOptions
+	CarrierOptions
 }
 
-// LaneOptions are about links between processes of one machine.
-type LaneOptions struct {
-	// Lane lets the frames of such links, where the system has a way, pass by QUIC, which then carries only the handshake and
-	// the signs of life. Both sides must want it.
+// CarrierOptions are about what carries frames.
+type CarrierOptions struct {
+	// Lane lets the frames of links between processes of one machine, where the system has a way, pass by QUIC, which then
+	// carries only the handshake and the signs of life. Both sides must want it.
 	Lane bool
-	// Poll is how long a Recv on a lane looks for bytes before it sleeps. It costs a core, so it is for machines that have one
-	// to spare. 0 sleeps at once.
+	// Poll is how long the reader of a socket looks for more before it sleeps. It costs a core, so it is for machines that have
+	// one to spare. 0 sleeps at once. An Endpoint given to Dial has its own.
 	Poll time.Duration
 }
 
@@ -83,7 +83,7 @@ type Listener struct {
 	endpoint *Endpoint
 	quic     *quic.Listener
 	limits   limits
-	lane     LaneOptions
+	carrier  CarrierOptions
 }
 
 // Listen opens a UDP socket for links. A port that is taken gives an error that matches syscall.EADDRINUSE.
@@ -107,7 +107,7 @@ func listen(opts ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEndpoint(addr, opts.Identity, reset)
+	e, err := newEndpoint(addr, opts.Identity, reset, opts.Poll)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func listen(opts ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	return &Listener{endpoint: e, quic: q, limits: lim, lane: opts.LaneOptions}, nil
+	return &Listener{endpoint: e, quic: q, limits: lim, carrier: opts.CarrierOptions}, nil
 }
 
 // Addr is the address listened on.
@@ -163,7 +163,7 @@ func (l *Listener) welcome(conn *quic.Conn) (*Link, error) {
 	}
 	link := newLink(conn, stream, l.endpoint, conn.RemoteAddr().String(), key, l.limits)
 	var offer *laneOffer
-	if lanes && l.lane.Lane && sameMachine(conn.RemoteAddr()) {
+	if lanes && l.carrier.Lane && sameMachine(conn.RemoteAddr()) {
 		if offer, err = newLaneOffer(); err != nil {
 			return nil, err
 		}
@@ -173,7 +173,7 @@ func (l *Listener) welcome(conn *quic.Conn) (*Link, error) {
 		return nil, err
 	}
 	if offer != nil {
-		if err := link.settle(offer, l.lane.Poll); err != nil {
+		if err := link.settle(offer, l.carrier.Poll); err != nil {
 			return nil, err
 		}
 	}

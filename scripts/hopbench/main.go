@@ -117,7 +117,7 @@ func measure(opts options) (ok bool, err error) {
 
 	var trips [3]func() error // over a link, over a lane, bare
 	for i, addr := range addrs {
-		link, err := transport.Dial(ctx, addr, transport.DialOptions{Identity: id, LaneOptions: transport.LaneOptions{Lane: i == 1}})
+		link, err := transport.Dial(ctx, addr, transport.DialOptions{Identity: id, CarrierOptions: transport.CarrierOptions{Lane: i == 1}})
 		if err != nil {
 			return false, err
 		}
@@ -278,7 +278,7 @@ func serve(head string, opts options) error {
 	ctx := context.Background()
 	ended := make(chan error, 3) // one value from each
 	for _, lane := range []bool{false, true} {
-		l, err := transport.Listen(transport.ListenOptions{Addr: "127.0.0.1:0", Identity: id, LaneOptions: transport.LaneOptions{Lane: lane},
+		l, err := transport.Listen(transport.ListenOptions{Addr: "127.0.0.1:0", Identity: id, CarrierOptions: transport.CarrierOptions{Lane: lane},
 			Authorize: func(k transport.PublicKey) bool { return k.Equal(transport.PublicKey(key)) }})
 		if err != nil {
 			return err

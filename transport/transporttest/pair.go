@@ -44,9 +44,9 @@ func Allow(ids ...*transport.Identity) func(transport.PublicKey) bool {
 }
 
 // Listen listens on a free loopback port until the test ends, and gives the address to dial. Lanes are at most one value.
-func Listen(t testing.TB, id *transport.Identity, authorize func(transport.PublicKey) bool, lanes ...transport.LaneOptions) (*transport.Listener, transport.PeerAddr) {
+func Listen(t testing.TB, id *transport.Identity, authorize func(transport.PublicKey) bool, lanes ...transport.CarrierOptions) (*transport.Listener, transport.PeerAddr) {
 	t.Helper()
-	l, err := transport.Listen(transport.ListenOptions{Addr: "127.0.0.1:0", Identity: id, Authorize: authorize, LaneOptions: lane(lanes)})
+	l, err := transport.Listen(transport.ListenOptions{Addr: "127.0.0.1:0", Identity: id, Authorize: authorize, CarrierOptions: lane(lanes)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func Listen(t testing.TB, id *transport.Identity, authorize func(transport.Publi
 }
 
 // Connect dials a link to l at addr, as id, and returns both its ends; they are closed when the test ends.
-func Connect(t testing.TB, l *transport.Listener, addr transport.PeerAddr, id *transport.Identity, lanes ...transport.LaneOptions) (dialled, accepted *transport.Link) {
+func Connect(t testing.TB, l *transport.Listener, addr transport.PeerAddr, id *transport.Identity, lanes ...transport.CarrierOptions) (dialled, accepted *transport.Link) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -68,7 +68,7 @@ func Connect(t testing.TB, l *transport.Listener, addr transport.PeerAddr, id *t
 		link, err := l.Accept(ctx)
 		in <- result{link, err}
 	}()
-	dialled, err := transport.Dial(ctx, addr, transport.DialOptions{Identity: id, LaneOptions: lane(lanes)})
+	dialled, err := transport.Dial(ctx, addr, transport.DialOptions{Identity: id, CarrierOptions: lane(lanes)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,16 +90,16 @@ func CloseBoth(a, b *transport.Link) {
 }
 
 // Pair returns the two ends of a link over loopback between throwaway identities.
-func Pair(t testing.TB, lanes ...transport.LaneOptions) (dialled, accepted *transport.Link) {
+func Pair(t testing.TB, lanes ...transport.CarrierOptions) (dialled, accepted *transport.Link) {
 	t.Helper()
 	head, stage := Identity(t), Identity(t)
 	l, addr := Listen(t, stage, Allow(head), lanes...)
 	return Connect(t, l, addr, head, lanes...)
 }
 
-func lane(lanes []transport.LaneOptions) transport.LaneOptions {
+func lane(lanes []transport.CarrierOptions) transport.CarrierOptions {
 	if len(lanes) == 0 {
-		return transport.LaneOptions{}
+		return transport.CarrierOptions{}
 	}
 	return lanes[0]
 }
