@@ -37,9 +37,8 @@ layout(push_constant) uniform Push {
 
 uint weightRow(uint limb, uint n) { return (limb * padded + n) * KV; }
 uint limbRow(uint plane, uint row) { return (plane * rows + row) * KV; }
-int exponentOfRow(uint row) { return info[12u * rows * KV + 2u * row]; }
-bool wideRow(uint row) { return info[12u * rows * KV + 2u * row + 1u] != 0; }
 
+#include "linear_input.glsl"
 #include "linear_sums.glsl"
 
 // scaled is output n (counted from first) for a row of the input, from the joined sums of all limbs.

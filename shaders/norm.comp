@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 
 // Norms, NUMERICS.md section 5: y = norm(x) * w + b over each of the groups of a row, after x = a + b where ADD says so, and
-// quantised after (section 2) where QUANTIZE does. Workgroup (group, row) holds its K values in registers, so that input and
-// output may be the same buffer. Only whole rows are added or quantised.
+// quantised after (section 2) where QUANTIZE does. With FINISH the addend is the output of a matrix,
+// which is kept too, from the sums of linear_matrix.comp (linear_parts.glsl). Workgroup (group, row) holds its K values in registers, so that input and output may be the same
+// buffer. Only whole rows are added or quantised.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint PER = 1u; // PER * workgroup size >= words of a group
@@ -14,6 +15,9 @@ layout(constant_id = 5) const bool WRITE_SUM = false; // of ADD
 layout(constant_id = 6) const bool QUANTIZE = false;
 layout(constant_id = 7) const bool QUADS = false;
 layout(constant_id = 8) const bool WRITE = true; // y
+layout(constant_id = 9) const bool FINISH = false;
+layout(constant_id = 10) const uint WEIGHT_LIMBS = 1u; // of FINISH, as in linear.glsl
+layout(constant_id = 11) const bool HAS_BIAS = false;
 
 #define TABLES 4
 #define STATUS 5
@@ -38,6 +42,14 @@ layout(std430, set = 0, binding = 7) writeonly buffer Sum { float sum[]; };
 layout(std430, set = 0, binding = 7) writeonly buffer SumQuads { vec4 sumQuads[]; };
 layout(std430, set = 0, binding = 8) writeonly buffer Limbs { uint limbs[]; };
 
+// Of FINISH.
+layout(std430, set = 0, binding = 9) readonly buffer Sums { ivec4 partial[]; };
+layout(std430, set = 0, binding = 10) readonly buffer Scales { float scales[]; };
+layout(std430, set = 0, binding = 11) readonly buffer LinearBias { float linearBias[]; };
+layout(std430, set = 0, binding = 12) readonly buffer Info { int info[]; }; // the limbs that the matrix is multiplied with
+layout(std430, set = 0, binding = 13) writeonly buffer Linear { float linear[]; };
+layout(std430, set = 0, binding = 13) writeonly buffer LinearQuads { vec4 linearQuads[]; };
+
 layout(push_constant) uniform Push {
     uint K;
     uint words; // of a row of a plane of limbs
@@ -46,6 +58,9 @@ layout(push_constant) uniform Push {
     uint normOp;
     float eps;
     float invK;
+    uint parts; // of the inputs of the matrix
+    uint padded;
+    uint KV;
 };
 
 vec4 v[PER];
@@ -55,13 +70,31 @@ vec4 v[PER];
 #include "limbs.glsl"
 #include "quantize.glsl"
 #include "norm.glsl"
+#include "linear_input.glsl"
+#include "linear_sums.glsl"
+#include "linear_parts.glsl"
 
 WORD_READER(inputWord, x, xQuads)
 WORD_READER(weightWord, weight, weightQuads)
 WORD_READER(biasWord, bias, biasQuads)
 WORD_READER(addendWord, addend, addendQuads)
+WORD_WRITER(writeLinear, linear, linearQuads)
 WORD_WRITER(writeOutput, y, yQuads)
 WORD_WRITER(writeSum, sum, sumQuads)
+
+// finishedWord is word i of the outputs of the matrix.
+vec4 finishedWord(uint row, uint i) {
+    vec4 word = vec4(0.0);
+    uint n = column(i, 0u);
+    if (n >= K) {
+        return word;
+    }
+    vec4 t = joinedParts(row, n);
+    for (uint j = 0u; j < 4u && n + j < K; j++) {
+        word[j] = scaledSum(t[j], exponentOfRow(row), scales[n + j], HAS_BIAS, HAS_BIAS ? linearBias[n + j] : 0.0);
+    }
+    return word;
+}
 
 void main() {
     uint row = gl_WorkGroupID.y;
@@ -69,7 +102,10 @@ void main() {
     vec4 other[PER];
     for (uint i = 0u; i < PER; i++) {
         v[i] = inputWord(base, i);
-        if (ADD) {
+        if (ADD && FINISH) {
+            other[i] = finishedWord(row, i);
+            writeLinear(base, i, other[i]);
+        } else if (ADD) {
             other[i] = addendWord(base, i);
         }
         normWeight[i] = weightWord(0u, i);

@@ -397,30 +397,49 @@ func (g *gate) norms(width int) error {
 	return nil
 }
 
-// normedLinears is three matrices of a normalised row, or a gated feed-forward of it that is added to the row.
+// normedLinears is three matrices of a normalised row, or a gated feed-forward of it that is added to the row, and a second one,
+// without a gate.
 func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated bool) (Program, error) {
-	const inner = 40
+	const inner = 200 // enough that a device may share them out
 	p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {F32, width}, {Limbs, width}, {F32, inner}, {F32, inner}, {F32, inner}, {F32, inner},
-		{Limbs, inner}, {F32, width}}, Ops: []Op{norm, {Kind: OpQuantize, Dst: 2, A: 1, B: None}}}
+		{Limbs, inner}, {F32, width}}}
 	linear := func(dst, a Buf, n, k int) error {
 		l, err := s.linear(d, n, k, Int8)
 		p.Ops = append(p.Ops, Op{Kind: OpLinear, Dst: dst, A: a, B: None, Linear: l})
 		return err
 	}
-	for dst := Buf(3); dst < 6 && !(gated && dst == 5); dst++ {
-		if err := linear(dst, 2, inner, width); err != nil {
-			return p, err
+	up := func(dst ...Buf) error {
+		p.Ops = append(p.Ops, norm, Op{Kind: OpQuantize, Dst: 2, A: 1, B: None})
+		for _, b := range dst {
+			if err := linear(b, 2, inner, width); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	down := func() error {
+		p.Ops = append(p.Ops, Op{Kind: OpQuantize, Dst: 7, A: 3, B: None})
+		err := linear(8, 7, width, inner)
+		p.Ops = append(p.Ops, Op{Kind: OpAdd, Dst: 0, A: 0, B: 8})
+		return err
 	}
 	if !gated {
+		err := up(3, 4, 5)
 		p.Ops = append(p.Ops, Op{Kind: OpScale, Dst: 6, A: 3, B: None, Scale: -0.7}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 4}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 5})
-		return p, nil
+		return p, err
 	}
 	p.Out = 0
-	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: SiLU, Dst: 3, A: 3, B: 4}, Op{Kind: OpQuantize, Dst: 7, A: 3, B: None})
-	err := linear(8, 7, width, inner)
-	p.Ops = append(p.Ops, Op{Kind: OpAdd, Dst: 0, A: 0, B: 8})
-	return p, err
+	if err := up(3, 4); err != nil {
+		return p, err
+	}
+	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: SiLU, Dst: 3, A: 3, B: 4})
+	if err := down(); err != nil {
+		return p, err
+	}
+	if err := up(3); err != nil {
+		return p, err
+	}
+	return p, down()
 }
 
 // acts gates OpAct, by itself and before a quantising, OpAdd, OpSoftcap and OpScale.

@@ -65,16 +65,17 @@ func TestVulkanShapes(t *testing.T) {
 	}
 }
 
-// TestVulkanMatrices tries linear operations on matrices, by dot products, with the inputs shared out and not.
+// TestVulkanMatrices tries linear operations on matrices, by dot products, with the inputs shared out and not, and the norms that
+// take their outputs.
 func TestVulkanMatrices(t *testing.T) {
 	old := matrixPlans
 	defer func() { matrixPlans = old }()
-	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 6, buffers: 1, groups: 7, band: 2}}
+	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 6, buffers: 1, groups: 20, band: 2}}
 	d := vulkanTest(t, VulkanOptions{})
 	d.tiled = true
 	d.useMatrices()
 	d.steps = []int{41} // several tiles of rows
-	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}}); err != nil {
+	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}, Norms: []int{150}}); err != nil {
 		t.Fatal(err)
 	}
 }

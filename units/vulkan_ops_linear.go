@@ -98,8 +98,7 @@ func (r *recording) linears(i int) int {
 	}
 	ops := r.prog.Ops[i : i+n]
 	if r.dev.matrix && r.rows >= matrixBatch {
-		r.linearMatrices(ops)
-		return n
+		return r.linearMatrices(i, n)
 	}
 	for j := range ops {
 		l := ops[j].Linear.(*vulkanLinear)

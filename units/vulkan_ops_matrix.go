@@ -75,28 +75,48 @@ func (p *matrixPlan) parts(tiles, vectors int) int {
 	return ceilDiv(steps, ceilDiv(steps, parts)) // none without work
 }
 
-// linearMatrices records linear operations of the same rows side by side: linear_matrix.comp, then linear_finish.comp where the
-// inputs are shared out.
-func (r *recording) linearMatrices(ops []Op) {
+// linearMatrices records the n linear operations from index i on, of the same rows, side by side: linear_matrix.comp, then
+// linear_finish.comp where the inputs are shared out, or the addition and the norm of the output that follow. It says how many
+// operations it has recorded.
+func (r *recording) linearMatrices(i, n int) int {
+	ops := r.prog.Ops[i : i+n]
 	plan := matrixPlanOf(r.rows)
 	y := ceilDiv(r.rows, plan.tileRows())
 	tiles := 0
-	for i := range ops {
-		for _, part := range ops[i].Linear.(*vulkanLinear).parts {
+	for j := range ops {
+		for _, part := range ops[j].Linear.(*vulkanLinear).parts {
 			tiles += y * ceilDiv(part.count, plan.tileOutputs())
 		}
 	}
-	for _, finish := range []bool{false, true} {
-		for i := range ops {
-			l := ops[i].Linear.(*vulkanLinear)
-			for p := range l.parts {
-				parts := r.matrixParts(plan, tiles, l, &l.parts[p])
-				if !finish || parts > 1 {
-					r.linearMatrix(&ops[i], &l.parts[p], plan, parts, finish)
-				}
+	var sums []linearSums
+	for j := range ops {
+		l := ops[j].Linear.(*vulkanLinear)
+		for p := range l.parts {
+			s := linearSums{op: &ops[j], part: &l.parts[p], parts: r.matrixParts(plan, tiles, l, &l.parts[p])}
+			r.linearMatrix(plan, &s)
+			if s.parts > 1 {
+				sums = append(sums, s)
 			}
 		}
 	}
+	if len(sums) == 1 && n == 1 && len(ops[0].Linear.(*vulkanLinear).parts) == 1 && r.normOfSum(i+1) {
+		add, norm, out := &r.prog.Ops[i+1], &r.prog.Ops[i+2], ops[0].Dst
+		if (add.A == out) != (add.B == out) && add.Dst != out && norm.Dst != out {
+			return n + r.normAt(i+1, i+2, &sums[0])
+		}
+	}
+	for j := range sums {
+		r.finish(&sums[j])
+	}
+	return n
+}
+
+// linearSums is a part of a matrix of an operation, the inputs of which are shared out in so many parts, with their sums.
+type linearSums struct {
+	op      *Op
+	part    *linearPart
+	parts   int
+	partial vk.Binding
 }
 
 // matrixParts is parts of the plan, so many that their sums fit a binding.
@@ -113,30 +133,33 @@ func (r *recording) partialBytes(l *vulkanLinear, part *linearPart, parts int) i
 	return int64(parts*l.mode.Limbs()*3*4) * int64(r.rows) * int64(part.padded)
 }
 
-// linearMatrix dispatches one of the two shaders for a part of a matrix.
-func (r *recording) linearMatrix(op *Op, part *linearPart, plan *matrixPlan, parts int, finish bool) {
-	d, l := r.dev, op.Linear.(*vulkanLinear)
-	constants := []uint32{64, uint32(l.mode.Limbs()), boolConstant(op.Bias != nil)}
-	push := []any{l.rowBytes / 16, r.rows, 0, l.n, part.first, part.count, part.padded}
-	out := r.buffer(op.Dst)
-	sums := r.scratchBuf("unused", 16) // the shader declares it for writing
-	if parts > 1 {
-		n := r.partialBytes(l, part, parts)
-		sums = r.scratchBuf(fmt.Sprintf("sums %d %d %d", op.Dst, part.first, n), n)
-	}
-	uses := []access{read(whole(part.buf)), read(whole(l.scaleBuf)), read(r.vector(op.Bias)), read(r.buffer(op.A)), read(r.buffer(op.A))}
-	if finish {
-		r.dispatch(shader{"linear_finish", 0, constants}, pushConstants(append(push, parts)...), ceilDiv(part.count, 4*64), r.rows, 1,
-			append(uses, write(out), read(sums))...)
-		return
-	}
-	if parts > 1 {
-		uses = append(uses, shared(out), write(sums)) // of the output nothing is written
-	} else {
-		uses = append(uses, write(out), shared(sums))
+// constants and linearPush are the constants of linear.glsl, for a workgroup of that size, and its push constants.
+func (s *linearSums) constants(threads int) []uint32 {
+	return []uint32{uint32(threads), uint32(s.op.Linear.(*vulkanLinear).mode.Limbs()), boolConstant(s.op.Bias != nil)}
+}
+
+func (r *recording) linearPush(s *linearSums) []any {
+	l := s.op.Linear.(*vulkanLinear)
+	return []any{l.rowBytes / 16, r.rows, 0, l.n, s.part.first, s.part.count, s.part.padded}
+}
+
+// linearUses are the first bindings of linear.glsl.
+func (r *recording) linearUses(s *linearSums) []access {
+	l := s.op.Linear.(*vulkanLinear)
+	return []access{read(whole(s.part.buf)), read(whole(l.scaleBuf)), read(r.vector(s.op.Bias)), read(r.buffer(s.op.A)), read(r.buffer(s.op.A))}
+}
+
+// linearMatrix dispatches linear_matrix.comp; where the inputs are shared out it sets s.partial.
+func (r *recording) linearMatrix(plan *matrixPlan, s *linearSums) {
+	d, out := r.dev, r.buffer(s.op.Dst)
+	outs := []access{write(out), shared(r.scratchBuf("unused", 16))} // which the shader declares for writing
+	if s.parts > 1 {
+		n := r.partialBytes(s.op.Linear.(*vulkanLinear), s.part, s.parts)
+		s.partial = r.scratchBuf(fmt.Sprintf("sums %d %d %d", s.op.Dst, s.part.first, n), n)
+		outs = []access{shared(out), write(s.partial)} // of the output nothing is written
 	}
 	threads := plan.warpsM * plan.warpsN * d.info.Subgroup
-	constants[0] = uint32(threads)
+	constants := s.constants(threads)
 	for _, v := range []int{plan.warpsM, plan.warpsN, plan.tilesM, plan.tilesN, threads, plan.step, plan.buffers} {
 		constants = append(constants, uint32(v))
 	}
@@ -144,6 +167,14 @@ func (r *recording) linearMatrix(op *Op, part *linearPart, plan *matrixPlan, par
 	if d.tiled {
 		name += "_tiled"
 	}
-	r.dispatch(shader{name, d.info.Subgroup, append(constants, boolConstant(parts > 1), uint32(d.info.Subgroup), uint32(plan.band))}, pushConstants(push...),
-		ceilDiv(part.count, plan.tileOutputs()), ceilDiv(r.rows, plan.tileRows()), parts, uses...)
+	r.dispatch(shader{name, d.info.Subgroup, append(constants, boolConstant(s.parts > 1), uint32(d.info.Subgroup), uint32(plan.band))},
+		pushConstants(r.linearPush(s)...), ceilDiv(s.part.count, plan.tileOutputs()), ceilDiv(r.rows, plan.tileRows()), s.parts,
+		append(r.linearUses(s), outs...)...)
+}
+
+// finish dispatches linear_finish.comp.
+func (r *recording) finish(s *linearSums) {
+	const threads, outputs = 64, 4
+	r.dispatch(shader{"linear_finish", 0, s.constants(threads)}, pushConstants(append(r.linearPush(s), s.parts)...),
+		ceilDiv(s.part.count, outputs*threads), r.rows, 1, append(r.linearUses(s), write(r.buffer(s.op.Dst)), read(s.partial))...)
 }

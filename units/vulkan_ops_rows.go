@@ -17,16 +17,21 @@ func (r *recording) norm(i int) int {
 	if n := r.linearsOfRow(i); n > 0 {
 		return n
 	}
-	return r.normAt(i, i)
+	return r.normAt(i, i, nil)
 }
 
 // add is OpAdd, with the norm that follows it and what norm merges.
 func (r *recording) add(i int) int {
-	op := &r.prog.Ops[i]
-	if next := r.opAt(i+1, OpNorm); next != nil && next.A == op.Dst && next.Groups == 1 {
-		return r.normAt(i, i+1)
+	if r.normOfSum(i) {
+		return r.normAt(i, i+1, nil)
 	}
 	return r.elementwise(i, elementAdd, true, 0)
+}
+
+// normOfSum says that operation i is an addition and the next one the norm of its rows.
+func (r *recording) normOfSum(i int) bool {
+	add, norm := r.opAt(i, OpAdd), r.opAt(i+1, OpNorm)
+	return add != nil && norm != nil && norm.A == add.Dst && norm.Groups == 1
 }
 
 // opAt is operation i if there is one, of this kind; else nil.
@@ -38,8 +43,8 @@ func (r *recording) opAt(i int, kind OpKind) *Op {
 }
 
 // normAt dispatches norm.comp for the norm at index n, the addition at index i before it unless i = n, and a quantising of
-// whole rows after it.
-func (r *recording) normAt(i, n int) int {
+// whole rows after it. The sums, if not nil, are those of the matrix before the addition.
+func (r *recording) normAt(i, n int, sums *linearSums) int {
 	op := &r.prog.Ops[n]
 	k := r.prog.Bufs[op.A].Width / op.Groups
 	words := padded(k, vulkanPadK) / 4
@@ -49,6 +54,9 @@ func (r *recording) normAt(i, n int) int {
 	if i < n {
 		add := &r.prog.Ops[i]
 		in, addend = r.buffer(add.A), r.buffer(add.B)
+		if sums != nil && add.A == sums.op.Dst {
+			in, addend = addend, in
+		}
 		if writeSum = add.Dst != op.Dst; writeSum {
 			sum = write(r.buffer(add.Dst))
 		}
@@ -64,10 +72,20 @@ func (r *recording) normAt(i, n int) int {
 	}
 	s := shader{name: "norm", constants: []uint32{uint32(threads), uint32(per), boolConstant(op.Norm == LayerNorm), boolConstant(op.Bias != nil),
 		boolConstant(i < n), boolConstant(writeSum), boolConstant(last > n), boolConstant(k%4 == 0),
-		boolConstant(last == n || !r.dead(op.Dst, last+1))}}
-	r.dispatch(s, pushConstants(k, words, r.rows, last, n, op.Eps, 1/float32(k)), op.Groups, r.rows, 1,
+		boolConstant(last == n || !r.dead(op.Dst, last+1)), 0, 1, 0}}
+	partial, scales, bias, info, linear := r.tables(), r.tables(), r.tables(), r.tables(), out
+	var parts, padded, vectors int
+	if sums != nil {
+		l := sums.op.Linear.(*vulkanLinear)
+		parts, padded, vectors = sums.parts, l.parts[0].padded, l.rowBytes/16
+		s.constants[9], s.constants[10], s.constants[11] = 1, uint32(l.mode.Limbs()), boolConstant(sums.op.Bias != nil)
+		partial, scales, bias, info = sums.partial, whole(l.scaleBuf), r.vector(sums.op.Bias), r.buffer(sums.op.A)
+		addend, linear = r.tables(), write(r.buffer(sums.op.Dst))
+	}
+	r.dispatch(s, pushConstants(k, words, r.rows, last, n, op.Eps, 1/float32(k), parts, padded, vectors), op.Groups, r.rows, 1,
 		read(in), out, read(r.vector(op.Weight)), read(r.vector(op.Bias)),
-		read(r.tables()), shared(r.status()), read(addend), sum, limbs)
+		read(r.tables()), shared(r.status()), read(addend), sum, limbs,
+		read(partial), read(scales), read(bias), read(info), linear)
 	return last + 1 - i
 }
 
