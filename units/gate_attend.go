@@ -103,10 +103,10 @@ type attentionPair struct {
 // attendStepper is a device that computes attention in another way from so many rows of a batch on.
 type attendStepper interface{ attendStep() int }
 
-// attentionRuns prefills a few blocks with attention, fills up without, and ends with a short batch and two single rows, the
-// second of which sees what the first has stored.
+// attentionRuns prefills a few blocks with attention, has a batch like that of many sessions, fills up without, and ends with a
+// short batch and two single rows, the second of which sees what the first has stored.
 func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attentionPair) error {
-	const tail = 4
+	const tail, crowd = 4, 20
 	head := 70
 	if d, ok := g.dev.Device.(attendStepper); ok && d.attendStep() < ctx-tail {
 		head = max(head, d.attendStep()+2)
@@ -154,6 +154,12 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attenti
 	}
 	if err := run(attend, 0, min(head, ctx)); err != nil || ctx <= head {
 		return err
+	}
+	if ctx >= head+crowd+tail {
+		if err := run(attend, head, crowd); err != nil {
+			return err
+		}
+		head += crowd
 	}
 	for first := head; first < ctx-tail; first += 256 {
 		if err := run(store, first, min(256, ctx-tail-first)); err != nil {

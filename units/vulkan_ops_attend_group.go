@@ -2,8 +2,9 @@ package units
 
 import "math/bits"
 
-// groupTile is how many heads, at most, attend_group.comp takes together. Tests change it.
-var groupTile = 4
+// groupTile is how many heads, at most, attend_group.comp takes together: more of them take registers, and so workgroups that run
+// at a time, which costs more than reading keys and values once gains. Tests change it.
+var groupTile = 2
 
 // groupShape is how many heads of a key-value head attend_group.comp takes together, a power of two, the size of its workgroup
 // and the positions that it has room for. It does not depend on the batch nor the context: see linearShape.
