@@ -134,7 +134,7 @@ func load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOpti
 	l := &loader{model: m, dev: dev, opts: opts, w: &Weights{
 		Model: m, Range: opts.Range, Mode: opts.Mode, packed: packed, dev: dev, context: opts.Context,
 	}}
-	for _, step := range []func(context.Context) error{l.fetch, l.declare, l.stream} {
+	for _, step := range []func(context.Context) error{l.fetch, l.declare, l.stream, l.finish} {
 		if err := step(ctx); err != nil {
 			return nil, nil, errors.Join(err, l.w.Close())
 		}
@@ -176,7 +176,8 @@ type loader struct {
 	dev    units.Device // a units.Packer where the weights lie in a packed file
 	opts   LoadOptions
 	w      *Weights
-	parts  []matrixPart
+	parts  []matrixPart   // to be read and quantised
+	packed []units.Linear // to be finished alone
 	ropes  map[*inspect.RopeSpec]ropeTables
 	slopes units.Vector
 }
@@ -301,6 +302,21 @@ func (l *loader) stream(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// finish finishes matrices of the packed file, several at a time: devices copy them.
+func (l *loader) finish(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(l.opts.Workers)
+	for _, m := range l.packed {
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return m.Finish()
+		})
+	}
+	return g.Wait()
 }
 
 // block is a run of output rows of a part.

@@ -150,7 +150,9 @@ func (l *loader) matrix(role inspect.Role, t inspect.Tensor, rows []inspect.Rows
 	}
 	var err error
 	if l.w.packed != nil {
-		p.linear, err = l.unpack(&p)
+		if p.linear, err = l.unpack(&p); err == nil {
+			l.packed = append(l.packed, p.linear)
+		}
 	} else if p.linear, err = l.dev.NewLinear(t.Name, n, k, p.mode); err == nil {
 		l.parts = append(l.parts, p)
 	}

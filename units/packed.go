@@ -18,8 +18,9 @@ type Packer interface {
 	// Packed is a finished matrix of this device as bytes, which may be shared with it: read only, and only while the caller
 	// holds the matrix.
 	Packed(l Linear) ([]byte, error)
-	// OpenLinear makes a finished matrix of bytes that Packed gave for the same shape, mode and packing. The matrix may
-	// work on them where they are: they are aligned to 64 and stay as they are as long as it is in use.
+	// OpenLinear makes a matrix of bytes that Packed gave for the same shape, mode and packing, with all its rows: what is left
+	// is Finish, which several may be told at a time. The matrix may work on the bytes where they are: they are aligned to 64
+	// and stay as they are as long as it is in use.
 	OpenLinear(name string, n, k int, mode WeightMode, packed []byte) (Linear, error)
 }
 

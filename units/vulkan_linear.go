@@ -22,6 +22,7 @@ type vulkanLinear struct {
 	parts    []linearPart
 	scales   []float32
 	scaleBuf *vk.Buffer
+	packed   []byte // of OpenLinear, until Finish
 }
 
 type linearPart struct {
@@ -86,7 +87,7 @@ func (l *vulkanLinear) Close() error {
 		l.dev.free(p.buf)
 	}
 	l.dev.free(l.scaleBuf)
-	l.parts, l.scales, l.scaleBuf = nil, nil, nil
+	l.parts, l.scales, l.scaleBuf, l.packed = nil, nil, nil, nil
 	return nil
 }
 
@@ -151,6 +152,11 @@ func (l *vulkanLinear) putPart(p *linearPart, first, count int, rows []float32) 
 }
 
 func (l *vulkanLinear) Finish() error {
+	if l.packed != nil {
+		if err := l.unpack(); err != nil {
+			return fmt.Errorf("loading packed %q: %w", l.name, err)
+		}
+	}
 	if err := l.seal(); err != nil || l.scaleBuf != nil {
 		return err
 	}

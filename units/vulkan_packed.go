@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 )
 
 // vulkanPacking changes with any change of what bytes a given matrix is packed as, beside the constant it is named by.
@@ -39,57 +38,39 @@ func (d *vulkanDevice) Packed(w Linear) ([]byte, error) {
 	return floatBytes(packed, l.scales), nil
 }
 
-// OpenLinear copies the bytes to the device.
+// OpenLinear reserves the matrix; Finish copies the bytes to the device.
 func (d *vulkanDevice) OpenLinear(name string, n, k int, mode WeightMode, packed []byte) (Linear, error) {
 	w, err := d.NewLinear(name, n, k, mode)
 	if err != nil {
 		return nil, err
 	}
 	l := w.(*vulkanLinear)
-	if err := l.open(packed); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening packed %q: %w", name, err), l.Close())
+	if want := l.packedLimbs() + 4*n; len(packed) != want {
+		return nil, errors.Join(fmt.Errorf("opening packed %q: %d bytes, want %d: %w", name, len(packed), want, ErrPacked), l.Close())
+	}
+	l.packed = packed
+	for i := range l.put { // no row is to be quantised
+		l.put[i].Store(math.MaxUint32)
 	}
 	return l, nil
 }
 
-func (l *vulkanLinear) open(packed []byte) error {
-	if len(packed) != l.packedLimbs()+4*l.n {
-		return fmt.Errorf("%d bytes, want %d: %w", len(packed), l.packedLimbs()+4*l.n, ErrPacked)
-	}
-	type piece struct {
-		part         *linearPart
-		limb         int
-		first, count int // rows of the part
-	}
-	var pieces []piece
+// unpack copies the packed bytes to the device.
+func (l *vulkanLinear) unpack() error {
 	for i := range l.parts {
 		p := &l.parts[i]
-		rows := max(1, putBytes/l.rowBytes)
 		for limb := range l.mode.Limbs() {
-			for first := 0; first < p.count; first += rows {
-				pieces = append(pieces, piece{p, limb, first, min(rows, p.count-first)})
+			at := l.packedRow(limb, p.first)
+			if err := p.buf.Write(l.offset(p, limb, 0), l.packed[at:at+p.count*l.rowBytes]); err != nil {
+				return err
 			}
 		}
 	}
-	var mu sync.Mutex
-	var failed error
-	l.dev.pool.run(newJob(), len(pieces), func(_, i int) { // one core does not fill the bus
-		p := &pieces[i]
-		at := l.packedRow(p.limb, p.part.first+p.first)
-		if err := p.part.buf.Write(l.offset(p.part, p.limb, p.first), packed[at:at+p.count*l.rowBytes]); err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			failed = err
-		}
-	})
-	if failed != nil {
-		return failed
-	}
 	for i := range l.scales {
-		l.scales[i] = math.Float32frombits(binary.LittleEndian.Uint32(packed[l.packedLimbs()+4*i:]))
+		l.scales[i] = math.Float32frombits(binary.LittleEndian.Uint32(l.packed[l.packedLimbs()+4*i:]))
 	}
-	l.sealed.Store(true)
-	return l.Finish()
+	l.packed = nil
+	return nil
 }
 
 // packedRow is where output row n of a limb begins in packed bytes.

@@ -32,6 +32,9 @@ func TestVulkanPacked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := opened.Finish(); err != nil {
+			t.Fatal(err)
+		}
 		if parts := len(opened.(*vulkanLinear).parts); parts != 3 {
 			t.Errorf("%d parts", parts)
 		}
