@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"dchain/transport"
 	"dchain/units"
 	"dchain/units/vk"
 )
@@ -93,13 +92,12 @@ const (
 	pollTime  = 5 * time.Millisecond
 )
 
-// carrierOptions are those of the links of a process that computes on a GPU or does not.
-func carrierOptions(gpu bool) transport.CarrierOptions {
-	o := transport.CarrierOptions{Lane: true}
+// pollFor is how long the links of a process that computes on a GPU, or does not, look for activations before they sleep.
+func pollFor(gpu bool) time.Duration {
 	if gpu && runtime.GOMAXPROCS(0) >= pollCores {
-		o.Poll = pollTime
+		return pollTime
 	}
-	return o
+	return 0
 }
 
 // noteOnce says each thing once, whatever the tiers of a device repeat.

@@ -27,6 +27,7 @@ type cluster struct {
 	gate      kernelGate // what the device was compared on
 	head      *stage.Head
 	ring      *stage.Ring // nil when unsplit
+	lanes     int         // stages reached on local sockets
 	kids      *children   // of --spawn, else nil
 	plan      *plan.Plan  // nil when unsplit
 	positions int
@@ -96,6 +97,11 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 			return err
 		}
 		own = c.plan.Stages[0].Range
+		for _, p := range peers {
+			if p.OnLane() {
+				c.lanes++
+			}
+		}
 	}
 	weights, err := c.load(ctx, own, peers, opts, needs)
 	if err != nil {
@@ -296,12 +302,13 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		return o, err
 	}
 	o.Local.Role = transport.RoleHead
+	carrier := transport.CarrierOptions{Lane: r.lanes, Poll: pollFor(c.gate.gpu)}
 	if r.spawn == 0 {
 		if o.Local.ProbeHash, err = units.ProbeHash(c.device); err != nil {
 			return o, err
 		}
 		o.Dial, err = r.dial(c.app)
-		o.Dial.CarrierOptions = carrierOptions(c.gate.gpu)
+		o.Dial.CarrierOptions = carrier
 		return o, err
 	}
 	spawn, err := c.spawnOptions(needs, c.gate.alike)
@@ -312,7 +319,7 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		return o, err
 	}
 	c.onClose(c.kids.close)
-	o.Dial.Identity, o.Dial.CarrierOptions = c.kids.head, carrierOptions(c.gate.gpu)
+	o.Dial.Identity, o.Dial.CarrierOptions = c.kids.head, carrier
 	for _, p := range c.kids.procs {
 		o.Peers = append(o.Peers, p.addr)
 	}

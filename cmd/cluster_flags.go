@@ -29,6 +29,7 @@ type clusterFlags struct {
 	chunk   int
 	audit   int
 	cache   bool
+	lanes   bool
 	backendFlags
 }
 
@@ -51,6 +52,7 @@ func (f *clusterFlags) registerShared(c *cobra.Command) {
 	fl.IntVar(&f.chunk, "prefill-chunk", 0, "prompt positions that travel together (default: as many as suit the devices)")
 	fl.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	registerCache(fl, &f.cache)
+	registerLanes(fl, &f.lanes)
 	f.backendFlags.register(fl)
 	f.trustFlags.register(c)
 }
@@ -58,6 +60,11 @@ func (f *clusterFlags) registerShared(c *cobra.Command) {
 // registerCache adds the flag of every command that loads weights.
 func registerCache(fl *pflag.FlagSet, cache *bool) {
 	fl.BoolVar(cache, "cache", false, "keep the weights as this machine works on them, in dchain/packed of HF_HOME, for the next start")
+}
+
+// registerLanes adds the flag of every command that has links. Both ends of a link must have it.
+func registerLanes(fl *pflag.FlagSet, lanes *bool) {
+	fl.BoolVar(lanes, "lanes", false, "between processes of this machine that both say so, pass activations on a local socket, unencrypted, not in QUIC packets (Linux)")
 }
 
 // trustFlags say who this head is and which stages it trusts.

@@ -76,6 +76,7 @@ type generation struct {
 	Text      string        `json:"text"`
 	Finish    string        `json:"finish_reason"`
 	Stages    []stageReport `json:"stages"`
+	Lanes     int           `json:"lanes,omitempty"` // stages that the head reaches on local sockets
 	Timings   stage.Timings `json:"timings"`
 	GateSecs  float64       `json:"gate_seconds"`        // to compare the device with the reference, before loading
 	Checked   *bool         `json:"identical,omitempty"` // with --check
@@ -136,7 +137,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 	}
 	report := generation{
 		Model: modelName(req.model), ModelHash: fmt.Sprintf("%x", c.hash), PromptIDs: prompt, TokenIDs: res.IDs, Text: res.Text,
-		Finish: res.Finish, Stages: c.stageReports(), Timings: res.Timings, GateSecs: c.gate.Seconds,
+		Finish: res.Finish, Stages: c.stageReports(), Lanes: c.lanes, Timings: res.Timings, GateSecs: c.gate.Seconds,
 	}
 	a.summary(&report)
 	var different error
@@ -304,6 +305,9 @@ func (a *app) summary(g *generation) {
 	line := fmt.Sprintf("%d tokens (%s), %.1f tokens/s, first token after %.2f s", len(g.TokenIDs), g.Finish, t.TokensPerSec, t.PrefillSecs)
 	if n := len(g.Stages); n > 1 && t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.2f ms per hop over %d hops", t.HopMillis, n)
+		if g.Lanes > 0 {
+			line += fmt.Sprintf(", %d stages on lanes", g.Lanes)
+		}
 	}
 	a.ui.note("%s", line)
 }

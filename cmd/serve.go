@@ -35,6 +35,7 @@ type serveFlags struct {
 	watch          bool
 	audit          int
 	cache          bool
+	lanes          bool
 	readout        bool
 	untilEOF       bool
 	gated          string
@@ -71,6 +72,7 @@ use the stage. There is no mode without.`,
 	s.BoolVar(&f.watch, "watch", false, "print the text the heads generate")
 	s.IntVar(&f.audit, "audit-every", defaultAudit, "recompute one operation of every `N`th step on the reference path; 0 = never")
 	registerCache(s, &f.cache)
+	registerLanes(s, &f.lanes)
 	s.BoolVar(&f.readout, "readout", false, "with the model's last layers, hold the readout too and return scores of tokens instead of hidden states")
 	f.backendFlags.register(s)
 	s.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input does")
@@ -155,8 +157,8 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 			return err
 		}
 		opts.Local.MemoryBytes = uint64(b.memory())
-		opts.Listen.CarrierOptions = carrierOptions(b.gpu)
-		opts.Dial.CarrierOptions = opts.Listen.CarrierOptions
+		opts.Listen.Poll = pollFor(b.gpu)
+		opts.Dial.Poll = opts.Listen.Poll
 		if opts.Device, err = b.open(); err == nil {
 			opts.Local.Backend = opts.Device.Name()
 		}
@@ -217,8 +219,8 @@ func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes u
 	}
 	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
 	opts.Device = device
-	opts.Listen.CarrierOptions = carrierOptions(gate.gpu)
-	opts.Dial.CarrierOptions = opts.Listen.CarrierOptions
+	opts.Listen.Poll = pollFor(gate.gpu)
+	opts.Dial.Poll = opts.Listen.Poll
 	h := &opts.Local
 	h.Backend, h.MemoryBytes, h.CapacityGMACs, h.ProbeHash = device.Name(), uint64(gate.memory()), probe.GMACs, probe.Hash
 	return backends[slices.IndexFunc(backends, func(b backend) bool { return b.name == gate.Kernels })+1:], nil
@@ -228,6 +230,7 @@ func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes u
 func (f *serveFlags) check() (*stage.ServerOptions, plan.Range, error) {
 	fail := func(err error) (*stage.ServerOptions, plan.Range, error) { return nil, plan.None, err }
 	opts := &stage.ServerOptions{Context: f.ctx, Sessions: f.maxSessions, Range: plan.None, Readout: f.readout}
+	opts.Listen.Lane, opts.Dial.Lane = f.lanes, f.lanes
 	var err error
 	layers := plan.None
 	if f.layers != "" {

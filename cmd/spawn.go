@@ -72,7 +72,7 @@ func (k *children) start(ctx context.Context, o spawnOptions) error {
 			"serve-stage", "--model", modelName(r.model), "--weights", r.mode.String(), "--layers", layers.String(),
 			"--ctx", strconv.Itoa(o.positions), "--max-sessions", strconv.Itoa(o.sessions), "--threads", strconv.Itoa(r.threads),
 			"--audit-every", strconv.Itoa(r.audit),
-			"--cache=" + strconv.FormatBool(r.cache), "--readout=" + strconv.FormatBool(i == len(o.ranges)-1),
+			"--cache=" + strconv.FormatBool(r.cache), "--lanes=" + strconv.FormatBool(r.lanes), "--readout=" + strconv.FormatBool(i == len(o.ranges)-1),
 			"--listen", "127.0.0.1:0", "--identity", filepath.Join(k.dir, strconv.Itoa(i+1)), "--authorized-keys", authorized, "--until-eof",
 		}, o.backendArgs(i)...))
 		if err != nil {

@@ -65,6 +65,9 @@ func (p *Peer) Fingerprint() string { return transport.Fingerprint(p.link.Peer()
 // RTT is the round-trip time measured on the link, 0 before the first measurement.
 func (p *Peer) RTT() time.Duration { return p.link.RTT() }
 
+// OnLane says whether the head reaches the stage on a local socket.
+func (p *Peer) OnLane() bool { return p.link.OnLane() }
+
 // DialPeers connects to every peer at once and exchanges hellos. On an error all links are closed.
 func DialPeers(ctx context.Context, opts RingOptions) ([]*Peer, error) {
 	peers := make([]*Peer, len(opts.Peers))

@@ -21,12 +21,6 @@ func Bytewise(p []float32) (encoded []byte, swapped []float32) {
 // NativeBytes is the encoding used on this machine.
 func NativeBytes(p []float32) []byte { return appendFloats(nil, p) }
 
-// OnLane says whether frames pass by QUIC.
-func (l *Link) OnLane() bool {
-	_, ok := l.stream.(*lane)
-	return ok
-}
-
 // Offer makes an offer of a lane, as the listening side does, and gives its name and a way to wait for the answer on answers.
 func Offer() (name string, token []byte, settle func(answers net.Conn) (net.Conn, error), err error) {
 	o, err := newLaneOffer()

@@ -71,6 +71,12 @@ func (l *Link) answer(name string, token []byte, opts CarrierOptions) error {
 	return nil
 }
 
+// OnLane says whether frames pass on a local socket, not in QUIC packets.
+func (l *Link) OnLane() bool {
+	_, ok := l.stream.(*lane)
+	return ok
+}
+
 func (l *Link) take(lane *lane) {
 	l.stream = lane
 	context.AfterFunc(l.conn.Context(), func() { lane.UnixConn.Close() })
