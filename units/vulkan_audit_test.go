@@ -79,3 +79,18 @@ func TestVulkanAuditCatches(t *testing.T) {
 		})
 	}
 }
+
+// TestVulkanAuditRow: the row of an audit is counted within the batch, whatever submissions it takes.
+func TestVulkanAuditRow(t *testing.T) {
+	d := vulkanTest(t, VulkanOptions{AuditEvery: 3})
+	e := testLayer(t, d).(*vulkanExecutable)
+	e.maxRows = 1
+	scales := e.prog.Ops[3].Linear.(*vulkanLinear).scales
+	for i := range scales {
+		scales[i] *= 1.5
+	}
+	var wrong *AuditError
+	if err := runAudited(e, 40, 3); !errors.As(err, &wrong) || wrong.Row != 2 {
+		t.Errorf("%v, want row 2", err)
+	}
+}

@@ -129,8 +129,11 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 		if err != nil {
 			e.dev.verdict.note(err)
 			var oe *OpError
+			var ae *AuditError
 			if errors.As(err, &oe) {
 				oe.Row += first
+			} else if errors.As(err, &ae) {
+				ae.Row += first
 			}
 			return fmt.Errorf("running a program: %w", err)
 		}
