@@ -127,7 +127,6 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 		end := min(first+e.maxRows, len(rows))
 		err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], out[first*outWidth:end*outWidth])
 		if err != nil {
-			e.dev.verdict.note(err)
 			var oe *OpError
 			var ae *AuditError
 			if errors.As(err, &oe) {
@@ -135,6 +134,7 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 			} else if errors.As(err, &ae) {
 				ae.Row += first
 			}
+			e.dev.verdict.note(err)
 			return fmt.Errorf("running a program: %w", err)
 		}
 	}
