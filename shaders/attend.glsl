@@ -31,6 +31,9 @@ layout(push_constant) uniform Push {
     float inverseCap;
 #ifdef HEADS
     uint storeOp; // of the keys and values
+    uint awaited; // chain.glsl
+    uint workgroups;
+    uint ownCounter;
 #endif
 };
 

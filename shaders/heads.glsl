@@ -1,19 +1,23 @@
 // The heads of queries, keys and values before they are quantised, with rotary positions (NUMERICS.md section 7) for queries and
 // keys where ROPE says so. Includers have kv.glsl and the specialisation constants ROPE and PAIRS, and define HEADS as the first
-// of seven bindings.
+// of seven bindings; HEAD_INPUTS qualifies the first three where the values come from a chained dispatch (chain.glsl).
 
-layout(std430, set = 0, binding = HEADS) readonly buffer Q { float qIn[]; };
-layout(std430, set = 0, binding = HEADS + 1) readonly buffer K { float kIn[]; };
-layout(std430, set = 0, binding = HEADS + 2) readonly buffer V { float vIn[]; };
+#ifndef HEAD_INPUTS
+#define HEAD_INPUTS readonly
+#endif
+
+layout(std430, set = 0, binding = HEADS) HEAD_INPUTS buffer Q { float qIn[]; };
+layout(std430, set = 0, binding = HEADS + 1) HEAD_INPUTS buffer K { float kIn[]; };
+layout(std430, set = 0, binding = HEADS + 2) HEAD_INPUTS buffer V { float vIn[]; };
 layout(std430, set = 0, binding = HEADS + 3) readonly buffer QueryCos { float queryCos[]; };
 layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySin { float querySin[]; };
 layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCos { float keyCos[]; };
 layout(std430, set = 0, binding = HEADS + 6) readonly buffer KeySin { float keySin[]; };
 
 // The same by four.
-layout(std430, set = 0, binding = HEADS) readonly buffer QQuads { vec4 qQuads[]; };
-layout(std430, set = 0, binding = HEADS + 1) readonly buffer KQuads { vec4 kQuads[]; };
-layout(std430, set = 0, binding = HEADS + 2) readonly buffer VQuads { vec4 vQuads[]; };
+layout(std430, set = 0, binding = HEADS) HEAD_INPUTS buffer QQuads { vec4 qQuads[]; };
+layout(std430, set = 0, binding = HEADS + 1) HEAD_INPUTS buffer KQuads { vec4 kQuads[]; };
+layout(std430, set = 0, binding = HEADS + 2) HEAD_INPUTS buffer VQuads { vec4 vQuads[]; };
 layout(std430, set = 0, binding = HEADS + 3) readonly buffer QueryCosQuads { vec4 queryCosQuads[]; };
 layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySinQuads { vec4 querySinQuads[]; };
 layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCosQuads { vec4 keyCosQuads[]; };

@@ -5,8 +5,8 @@
 
 // Linear for a batch of one row, with what comes before and after it: each workgroup normalises (NORM) and quantises the row
 // for itself, into shared memory, which is quicker than to wait for another dispatch that does; with READY the limbs are there.
-// Then each subgroup computes an output at a time, UNROLL vectors ahead; the first weights are on their way while the row is
-// made. The outputs are those of up to three MATRICES side by side, or with GATED act(gate) * up of two matrices of the same
+// Then each subgroup computes an output at a time, UNROLL vectors ahead; the first weights are on their way before the row is
+// there (chain.glsl). The outputs are those of up to three MATRICES side by side, or with GATED act(gate) * up of two matrices of the same
 // shape; with ADD they are added to a residual row.
 //
 // The first workgroup keeps the normalised row and the limbs, which audits and other operations may read. Workgroup (outputs).
@@ -29,6 +29,7 @@ layout(constant_id = 12) const bool KEEP = false; // the normalised row and the 
 layout(constant_id = 13) const bool READY = false; // the limbs are there
 layout(constant_id = 14) const uint MATRICES = 1u;
 layout(constant_id = 15) const bool QUADS = false;
+layout(constant_id = 16) const uint ROOM = 0u; // vectors of shared memory at least
 
 #define TABLES 16
 #define STATUS 17
@@ -38,6 +39,7 @@ layout(constant_id = 15) const bool QUADS = false;
 #include "reduce.glsl"
 #include "reduce64.glsl"
 #include "status.glsl"
+#include "chain.glsl"
 #include "dot.glsl"
 #include "activation.glsl"
 #include "linear_sums.glsl"
@@ -56,17 +58,17 @@ layout(std430, set = 0, binding = 9) readonly buffer ScalesC { float scalesC[]; 
 layout(std430, set = 0, binding = 10) readonly buffer BiasC { float biasC[]; };
 layout(std430, set = 0, binding = 11) writeonly buffer OutC { float yC[]; };
 
-layout(std430, set = 0, binding = 12) readonly buffer In { float x[]; };
-layout(std430, set = 0, binding = 12) readonly buffer InQuads { vec4 xQuads[]; };
+layout(std430, set = 0, binding = 12) coherent buffer In { float x[]; };
+layout(std430, set = 0, binding = 12) coherent buffer InQuads { vec4 xQuads[]; };
 layout(std430, set = 0, binding = 13) readonly buffer NormWeight { float weight[]; };
 layout(std430, set = 0, binding = 13) readonly buffer NormWeightQuads { vec4 weightQuads[]; };
 layout(std430, set = 0, binding = 14) readonly buffer NormBias { float bias[]; };
 layout(std430, set = 0, binding = 14) readonly buffer NormBiasQuads { vec4 biasQuads[]; };
-layout(std430, set = 0, binding = 15) buffer Residual { float residual[]; };
+layout(std430, set = 0, binding = 15) coherent buffer Residual { float residual[]; };
 layout(std430, set = 0, binding = 18) writeonly buffer Normed { float normed[]; };
 layout(std430, set = 0, binding = 18) writeonly buffer NormedQuads { vec4 normedQuads[]; };
-layout(std430, set = 0, binding = 19) buffer Limbs { uint limbs[]; }; // limbs.glsl
-layout(std430, set = 0, binding = 19) readonly buffer LimbVectors { uvec4 limbVectors[]; };
+layout(std430, set = 0, binding = 19) coherent buffer Limbs { uint limbs[]; }; // limbs.glsl
+layout(std430, set = 0, binding = 19) coherent buffer LimbVectors { uvec4 limbVectors[]; };
 
 layout(push_constant) uniform Push {
     uint K;
@@ -81,13 +83,16 @@ layout(push_constant) uniform Push {
     uint normOp;
     float eps;
     float invK;
+    uint awaited; // chain.glsl
+    uint workgroups;
+    uint own;
 };
 
 const uint rows = 1u;
 const uint words = 4u * KV;
 const uint SETS = GATED ? 2u : 1u;
 
-shared uvec4 quantised[3u * KV]; // by plane
+shared uvec4 quantised[3u * KV > ROOM ? 3u * KV : ROOM]; // by plane
 
 int rowExponentOf; // of the row
 bool wide;
@@ -138,16 +143,33 @@ void take() {
     barrier();
 }
 
-// load begins to make the limbs of the row: what comes from memory.
-void load() {
+// loadParameters begins to make the limbs of the row with what does not depend on the step.
+void loadParameters() {
     for (uint i = 0u; i < PER; i++) {
-        v[i] = inputWord(0u, i);
         if (NORM) {
             normWeight[i] = weightWord(0u, i);
         }
         if (NORM && NORM_BIAS) {
             normBias[i] = biasWord(0u, i);
         }
+    }
+}
+
+// loadInput loads the row, all words at once: a device may end each condition around a load with a wait for it.
+void loadInput() {
+    if (QUADS) {
+        for (uint i = 0u; i < PER; i++) {
+            v[i] = xQuads[min(wordIndex(i), K / 4u - 1u)];
+        }
+        for (uint i = 0u; i < PER; i++) {
+            if (column(i, 0u) >= K) {
+                v[i] = vec4(0.0);
+            }
+        }
+        return;
+    }
+    for (uint i = 0u; i < PER; i++) {
+        v[i] = inputWord(0u, i);
     }
 }
 
@@ -247,13 +269,31 @@ Factors factorsOf(Place p) {
         f.gateScale = scalesB[column];
         f.gateBias = HAS_BIAS ? biasB[column] : 0.0;
     }
-    if (ADD) {
-        f.residual = residual[column];
-    }
     return f;
 }
 
+// addend is the value of the residual row that an output is added to.
+float addend(Place p) { return ADD && p.there ? residual[first + p.n] : 0.0; }
+
 ivec3 sums[RESULTS];
+
+uint touched = 0u;
+
+void touch(Place p, uint at) {
+    if (!p.there) {
+        return;
+    }
+    if (MATRICES > 2u && p.matrix == 2u) {
+        touched |= weightsC[p.n * KV + at].x;
+    } else if (MATRICES > 1u && p.matrix == 1u) {
+        touched |= weightsB[p.n * KV + at].x;
+    } else {
+        touched |= weightsA[p.n * KV + at].x;
+        if (GATED) {
+            touched |= weightsB[p.n * KV + at].x;
+        }
+    }
+}
 
 // finish writes an output from the sums.
 void finish(Place p, Factors f) {
@@ -278,17 +318,22 @@ void finish(Place p, Factors f) {
     }
 }
 
-void main() {
+void compute() {
     uint n = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID;
     uint stride = gl_NumWorkGroups.x * gl_NumSubgroups;
     uint lane = gl_SubgroupInvocationID;
     uint step = UNROLL * gl_SubgroupSize;
     if (!READY) {
-        load();
+        loadParameters();
     }
     Place p = placeOf(n);
     fetch(p, lane);
     Factors f = factorsOf(p);
+    await(awaited, workgroups);
+    if (!READY) {
+        loadInput();
+    }
+    f.residual = addend(p);
     if (!prepare()) {
         return;
     }
@@ -296,6 +341,7 @@ void main() {
         n += stride;
         Place next = placeOf(n);
         Factors ahead = factorsOf(next);
+        ahead.residual = addend(next);
         [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
             sums[i] = ivec3(0);
         }
@@ -331,4 +377,9 @@ void main() {
         p = next;
         f = ahead;
     }
+}
+
+void main() {
+    compute();
+    count(own);
 }

@@ -47,11 +47,11 @@ bool normalize(uint row) {
     uvec2 squares = uvec2(0u);
     for (uint i = 0u; i < PER; i++) {
         for (uint j = 0u; j < 4u; j++) {
-            squares = add64(squares, square64(scaledTo(v[i][j], scale)));
+            squares = add64(squares, square64(scaledSmall(v[i][j], scale)));
         }
     }
     float p = pow2(e - 20);
-    precise float ms = ((toFloat(workgroupAdd64(squares)) * p) * p) * invK;
+    precise float ms = ((toFloat(workgroupAddSquares(squares)) * p) * p) * invK;
     precise float d = ms + eps;
     if (!finite || floatBitsToUint(d) >= INF_BITS) {
         if (gl_LocalInvocationID.x == 0u) {

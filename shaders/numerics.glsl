@@ -52,6 +52,13 @@ int scaledTo(float x, float factor) {
     return rounded(y);
 }
 
+// scaledSmall is scaledTo where the result is within 2^22, in fewer operations: a float of 2^23 and more has no fraction, and its
+// last bits are the integer.
+int scaledSmall(float x, float factor) {
+    precise float y = x * factor + 12582912.0;
+    return int(floatBitsToUint(y) - 0x4b400000u);
+}
+
 // rowExponent is e of section 2, step 2, for a row whose largest magnitude has these bits (finite).
 int rowExponent(uint top) {
     if (top == 0u) {

@@ -1,6 +1,11 @@
 // Quantising the row that a workgroup holds in v, by words.glsl. Includers have numerics.glsl, reduce.glsl and dot.glsl, the
 // push constants words, of a row of a plane, and op, and the functions keep and keepInfo for the result.
 
+// scaledWord is a word as integers, scaledTwo the same where they fit in two limbs.
+ivec4 scaledTwo(uint i, float factor) {
+    return ivec4(scaledSmall(v[i].x, factor), scaledSmall(v[i].y, factor), scaledSmall(v[i].z, factor), scaledSmall(v[i].w, factor));
+}
+
 ivec4 scaledWord(uint i, float factor) {
     return ivec4(scaledTo(v[i].x, factor), scaledTo(v[i].y, factor), scaledTo(v[i].z, factor), scaledTo(v[i].w, factor));
 }
@@ -22,7 +27,7 @@ bool quantizeRow(uint row) {
     float factor = pow2(-e);
     uvec2 sizes = uvec2(0u); // largest and sum of |q| >> 1
     for (uint i = 0u; i < PER; i++) {
-        ivec4 q = scaledWord(i, factor);
+        ivec4 q = scaledTwo(i, factor);
         uvec4 a = uvec4(abs(q)) >> 1;
         sizes.x = max(sizes.x, max(max(a.x, a.y), max(a.z, a.w)));
         sizes.y += a.x + a.y + a.z + a.w;

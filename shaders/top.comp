@@ -13,10 +13,11 @@ layout(constant_id = 2) const uint K = 1u;        // at most CHUNK / 2
 #include "numerics.glsl"
 #include "reduce.glsl"
 #include "status.glsl"
+#include "chain.glsl"
 
-layout(std430, set = 0, binding = 0) readonly buffer Values { float values[]; };
+layout(std430, set = 0, binding = 0) coherent buffer Values { float values[]; };
 // A candidate is the value, as ordered gives it, and the complement of its index: the larger pair goes first. (0, 0) is none.
-layout(std430, set = 0, binding = 1) readonly buffer Candidates { uvec2 candidates[]; };
+layout(std430, set = 0, binding = 1) coherent buffer Candidates { uvec2 candidates[]; };
 layout(std430, set = 0, binding = 2) writeonly buffer Kept { uvec2 kept[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Top { float top[]; };
 
@@ -25,6 +26,9 @@ layout(push_constant) uniform Push {
     uint op;
     bool first;
     bool last;
+    uint awaited; // chain.glsl
+    uint workgroups;
+    uint own;
 };
 
 shared uvec2 chunk[K == 1u ? 1u : CHUNK];
@@ -100,9 +104,11 @@ void sorted(uint begin) {
 
 void main() {
     uint begin = gl_WorkGroupID.x * CHUNK;
+    await(awaited, workgroups);
     if (K == 1u) {
         largest(begin);
     } else {
         sorted(begin);
     }
+    count(own);
 }

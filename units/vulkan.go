@@ -47,10 +47,10 @@ type VulkanOptions struct {
 	AuditEvery int
 	// Threads is the number of cores that quantise weights; 0 is as for the CPU device.
 	Threads int
-	// CacheDir is where compiled pipelines are kept; "" is a folder of the user's cache, "-" nowhere. Note, which may be nil, is
-	// told what is wrong with it.
+	// CacheDir is where compiled pipelines are kept; "" is a folder of the user's cache, "-" nowhere.
 	CacheDir string
-	Note     func(text string)
+	// Note, which may be nil, is told what is wrong with that folder, or with the device where it computes all the same.
+	Note func(text string)
 }
 
 // vulkanDevice keeps weights, caches and activations on a Vulkan device and executes programs as recorded command
@@ -74,6 +74,9 @@ type vulkanDevice struct {
 	compiled atomic.Uint64
 	verdict  verdict
 	closed   atomic.Bool
+
+	unchained atomic.Bool // chained dispatches have stalled: steps are recorded with barriers
+	note      func(text string)
 
 	mu        sync.Mutex
 	pipelines map[string]func() (*vk.Pipeline, error)
@@ -106,7 +109,7 @@ func NewVulkan(o VulkanOptions) (Device, error) {
 	if threads == 0 {
 		threads = DefaultThreads()
 	}
-	d := &vulkanDevice{vk: dev, info: dev.Info(), tier: o.Tier, auditEvery: o.AuditEvery, kern: kern, pool: newPool(threads),
+	d := &vulkanDevice{vk: dev, info: dev.Info(), tier: o.Tier, auditEvery: o.AuditEvery, kern: kern, pool: newPool(threads), note: o.Note,
 		pipelines: map[string]func() (*vk.Pipeline, error){}}
 	if err := d.start(); err != nil {
 		d.Close()

@@ -23,7 +23,7 @@ var layerShapes = []layerShape{
 }
 
 // layersProgram is measured layers of the shape as stage compiles them.
-func layersProgram(b *testing.B, d *vulkanDevice, s layerShape, slots, context int) Program {
+func layersProgram(b testing.TB, d *vulkanDevice, s layerShape, slots, context int) Program {
 	b.Helper()
 	must := func(err error) {
 		b.Helper()

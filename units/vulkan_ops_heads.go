@@ -1,9 +1,12 @@
 package units
 
+import "slices"
+
 // The heads of queries, keys and values on a Vulkan device, and attention in one dispatch.
 
-// shortSpan and shortRows bound the positions and rows that attend_short.comp takes in one dispatch: more positions
-// exceed its shared memory, and with more rows the heads of a group gain by reading keys and values together. Tests lower them.
+// shortSpan and shortRows bound the positions and rows that attend_short.comp takes in one dispatch, attend_row.comp where it is
+// one row: more positions exceed their shared memory, and with more rows the heads of a group gain by reading keys and values
+// together. Tests lower them.
 var shortSpan, shortRows = 2048, 16
 
 // heads are the bindings of heads.glsl, for the keys and values of the OpStoreKV at index store and the queries of attention a;
@@ -94,19 +97,36 @@ func (a *attention) withHeads(r *recording, store int, ropes *[2]*Op) {
 	a.run(r)
 }
 
-// row dispatches attend_short.comp with the heads.
+const (
+	// rowGroups is how many workgroups an operation on one row is shared out among: as many as a large device has
+	// multiprocessors. There is room for those of another dispatch beside them.
+	rowGroups = 132
+	// rowKeys is how many vectors of keys, of both limbs, an invocation of it has on their way.
+	rowKeys = 4
+)
+
+// row dispatches attend_row.comp.
 func (a *attention) row(r *recording, store int, ropes *[2]*Op) {
 	op := a.op
-	threads := a.shortThreads(r)
+	threads, vectors, keys := a.shortThreads(r), a.cache.headVectors(), rowKeys
+	parts := min(vectors, max(1, rowGroups/op.Heads, ceilDiv(16*vectors, threads)))
+	channels := 16 * ceilDiv(vectors, parts)
+	if r.dev.plain || r.dev.tier == VulkanLUT {
+		keys = 2
+	}
+	if vectors%2 == 0 {
+		keys /= 2 // they come by two
+	}
 	heads, rope, pairs := r.heads(store, a, ropes)
-	uses := append([]access{read(r.rowsBuf()), write(whole(a.cache.layers[op.CacheLayer])), write(r.buffer(op.Dst)), read(r.tables()),
+	uses := append([]access{read(r.rowsBuf()), early(write(whole(a.cache.layers[op.CacheLayer]))), write(r.buffer(op.Dst)), read(r.tables()),
 		shared(r.status()), read(r.vector(op.Slopes))}, heads[:]...)
 	if r.dev.products != nil {
 		uses = append(uses, read(whole(r.dev.products)))
 	}
-	constants := append([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, a.variants()...)
-	r.dispatch(shader{name: r.units("attend_row"), constants: append(constants, uint32(a.stride), uint32(threads), rope, pairs)},
-		append(a.push(0, 1), pushConstants(store)...), op.Heads, 1, 1, uses...)
+	constants := slices.Concat([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, a.variants(),
+		[]uint32{uint32(a.stride), uint32(threads), rope, pairs, uint32(channels), uint32(keys)})
+	r.chained(shader{name: r.units("attend_row"), constants: constants}, append(a.push(0, 1), pushConstants(store)...),
+		op.Heads, ceilDiv(16*vectors, channels), 1, uses...)
 }
 
 // dead says that no operation from index i on, nor the caller, reads what a buffer holds then.

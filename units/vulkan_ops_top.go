@@ -22,7 +22,7 @@ func (r *recording) top(i int) int {
 			bytes := 8 * int64(r.rows) * int64(chunks) * int64(op.TopK)
 			out = write(r.scratchBuf(fmt.Sprintf("top %d %d", i, round), bytes))
 		}
-		r.dispatch(s, pushConstants(width, i, boolConstant(round == 0), boolConstant(last)), chunks, r.rows, 1,
+		r.chained(s, pushConstants(width, i, boolConstant(round == 0), boolConstant(last)), chunks, r.rows, 1,
 			read(r.buffer(op.A)), in, out, write(r.buffer(op.Dst)), shared(r.status()))
 		if last {
 			return 1

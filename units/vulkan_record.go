@@ -40,6 +40,7 @@ type recording struct {
 	cmds    *vk.Commands
 	scratch *recordingScratch
 	pending []access // since the last barrier
+	chain   chain
 	// compiling, where it is not nil, has the shaders compiled, each of those seen once, and nothing is recorded.
 	compiling *errgroup.Group
 	seen      map[string]bool
@@ -63,6 +64,7 @@ type access struct {
 	vk.Binding
 	writes bool
 	shared bool // safe at the same time as any other use
+	early  bool // read before a chained dispatch awaits the one before it
 }
 
 func read(b vk.Binding) access { return access{Binding: b} }
@@ -105,12 +107,12 @@ func (r *recording) vector(v Vector) vk.Binding {
 // tables are the committed tables (numerics.glsl).
 func (r *recording) tables() vk.Binding { return whole(r.dev.tables) }
 
-// status is the first failure (status.glsl), to be bound as shared.
-func (r *recording) status() vk.Binding { return vk.Binding{Buffer: r.exec.step, Size: 4} }
+// status is what status.glsl describes, to be bound as shared.
+func (r *recording) status() vk.Binding { return vk.Binding{Buffer: r.exec.step, Size: r.exec.rowsAt} }
 
 // rowsBuf is the slot and position of each row (rows.glsl).
 func (r *recording) rowsBuf() vk.Binding {
-	return vk.Binding{Buffer: r.exec.step, Offset: stepRows, Size: 8 * int64(r.rows)}
+	return vk.Binding{Buffer: r.exec.step, Offset: r.exec.rowsAt, Size: 8 * int64(r.rows)}
 }
 
 // scratchBuf is memory of this recording, the same for equal names; its size is that of the first request.
@@ -144,6 +146,12 @@ func (s *shader) key() string { return fmt.Sprint(s.name, s.subgroup, s.constant
 
 // dispatch adds x * y * z workgroups with the bindings 0, 1, ..., after a barrier if it needs one.
 func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access) {
+	r.chain.last = 0
+	r.put(s, r.needsBarrier(uses), push, x, y, z, uses)
+}
+
+// put is dispatch, with a barrier before it or not.
+func (r *recording) put(s shader, barrier bool, push []byte, x, y, z int, uses []access) {
 	if r.err != nil {
 		return
 	}
@@ -166,7 +174,7 @@ func (r *recording) dispatch(s shader, push []byte, x, y, z int, uses ...access)
 		r.fail(err)
 		return
 	}
-	if r.needsBarrier(uses) {
+	if barrier {
 		r.cmds.Barrier()
 		r.pending = r.pending[:0]
 	}

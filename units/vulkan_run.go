@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// stepRows is where the rows begin in the step buffer, after the status word: a multiple of every offset alignment.
-	stepRows = 256
+	// statusWords are the words of status.glsl before the counters.
+	statusWords = 2
+	// downOut is where Out begins in the buffer that is copied down, after those words.
+	downOut = 256
 	// maxVulkanOps and maxVulkanRows are what the status word has room for.
 	maxVulkanOps  = 1 << 16
 	maxVulkanRows = 1<<16 - 1
@@ -34,9 +36,12 @@ type vulkanExecutable struct {
 	capacity int // rows that the buffers below have room for
 
 	bufs []*vk.Buffer // per buffer of the program
-	step *vk.Buffer   // status word, then rows
+	step *vk.Buffer   // status words, counters, then rows
 	up   *vk.Buffer   // step, then In
-	down *vk.Buffer   // status word, then Out, from stepRows
+	down *vk.Buffer   // status words, then Out, from downOut
+
+	counters int   // of chained dispatches
+	rowsAt   int64 // where the rows begin in step: a multiple of every offset alignment
 
 	scratch    scratchPool
 	recordings map[batchShape]*recording
@@ -52,6 +57,8 @@ func (d *vulkanDevice) Compile(p Program) (Executable, error) {
 	p.Bufs = append([]BufSpec(nil), p.Bufs...)
 	p.Ops = append([]Op(nil), p.Ops...)
 	e := &vulkanExecutable{dev: d, prog: p, scratch: scratchPool{}, recordings: map[batchShape]*recording{}}
+	e.counters = len(p.Ops)
+	e.rowsAt = int64(padded(4*(statusWords+e.counters), 256))
 	err := (&checker{dev: d, p: &e.prog}).check()
 	if err == nil && len(p.Ops) > maxVulkanOps {
 		err = fmt.Errorf("%d operations, at most %d", len(p.Ops), maxVulkanOps)
@@ -77,7 +84,7 @@ func (e *vulkanExecutable) size() error {
 	for _, b := range e.prog.Bufs {
 		widest = max(widest, rowBytes(b))
 	}
-	e.maxRows = int(min(maxVulkanRows, (e.dev.info.MaxRange-stepRows)/widest))
+	e.maxRows = int(min(maxVulkanRows, (e.dev.info.MaxRange-e.rowsAt)/widest))
 	if e.maxRows < 1 {
 		return fmt.Errorf("a row of %d bytes, the device binds %d", widest, e.dev.info.MaxRange)
 	}
@@ -154,7 +161,11 @@ func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
 		err = e.audit.run(r, rows, in)
 	} else {
 		e.fill(rows, in)
-		err = e.dev.vk.Run(r.cmds)
+		if err = e.dev.vk.Run(r.cmds); err == nil && e.stalled() {
+			// Its rows are wrong, but what it has stored in the cache is stored again at the same positions.
+			e.dev.unchain()
+			return e.submit(rows, in, out)
+		}
 	}
 	if err != nil {
 		return err
@@ -165,9 +176,10 @@ func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
 // fill writes what the step copies up.
 func (e *vulkanExecutable) fill(rows []Row, in []float32) {
 	up := e.up.Bytes()
+	clear(up[:e.rowsAt])
 	binary.LittleEndian.PutUint32(up, noFailure)
 	for i, row := range rows {
-		at := stepRows + 8*i
+		at := int(e.rowsAt) + 8*i
 		binary.LittleEndian.PutUint32(up[at:], uint32(row.Slot))
 		binary.LittleEndian.PutUint32(up[at+4:], uint32(row.Pos))
 	}
@@ -175,7 +187,7 @@ func (e *vulkanExecutable) fill(rows []Row, in []float32) {
 }
 
 // inOffset is where In lies in up.
-func (e *vulkanExecutable) inOffset() int { return stepRows + 8*e.capacity }
+func (e *vulkanExecutable) inOffset() int { return int(e.rowsAt) + 8*e.capacity }
 
 // failed says whether an operation of the step could not compute a row.
 func (e *vulkanExecutable) failed() bool {
@@ -192,7 +204,7 @@ func (e *vulkanExecutable) collect(rows int, out []float32) error {
 		}
 		return &OpError{op.Kind, op.Layer, row, errNotFinite}
 	}
-	if i := copyFinite(out, floats32(down[stepRows:])); i >= 0 {
+	if i := copyFinite(out, floats32(down[downOut:])); i >= 0 {
 		op := e.prog.lastWriter()
 		return &OpError{op.Kind, op.Layer, i / (len(out) / rows), errNotFinite}
 	}
@@ -265,7 +277,7 @@ func (e *vulkanExecutable) reserve(rows int) error {
 		}
 		e.bufs = append(e.bufs, buf)
 	}
-	step := stepRows + 8*int64(n)
+	step := e.rowsAt + 8*int64(n)
 	if err == nil {
 		err = reserve(&e.step, step, vk.Local)
 	}
@@ -273,7 +285,7 @@ func (e *vulkanExecutable) reserve(rows int) error {
 		err = reserve(&e.up, step+int64(n)*rowBytes(e.prog.Bufs[e.prog.In]), vk.Upload)
 	}
 	if err == nil {
-		err = reserve(&e.down, stepRows+int64(n)*rowBytes(e.prog.Bufs[e.prog.Out]), vk.Readback)
+		err = reserve(&e.down, downOut+int64(n)*rowBytes(e.prog.Bufs[e.prog.Out]), vk.Readback)
 	}
 	if err != nil {
 		e.drop()
@@ -307,11 +319,13 @@ func (e *vulkanExecutable) forget(shape batchShape) {
 
 // recorded is the recording for a shape, made if there is none.
 func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
-	for i, s := range e.order {
-		if s == shape {
-			e.order = append(append(e.order[:i], e.order[i+1:]...), shape)
-			return e.recordings[shape], nil
+	if i := slices.Index(e.order, shape); i >= 0 {
+		e.order = slices.Delete(e.order, i, i+1)
+		if r := e.recordings[shape]; !r.chain.on || !e.dev.unchained.Load() {
+			e.order = append(e.order, shape)
+			return r, nil
 		}
+		e.forget(shape)
 	}
 	if len(e.order) == maxRecordings {
 		e.forget(e.order[0])
@@ -335,7 +349,7 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
 	if whole.cut == nil {
 		r := e.newRecording(batchShape{whole.rows, whole.context})
-		r.cuts, r.profile, r.scratch = true, false, whole.scratch
+		r.cuts, r.profile, r.chain.on, r.scratch = true, false, false, whole.scratch
 		if err := r.record(); err != nil {
 			r.cmds.Free()
 			return nil, fmt.Errorf("recording %d rows for an audit: %w", whole.rows, err)
@@ -347,7 +361,7 @@ func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
 
 func (e *vulkanExecutable) newRecording(shape batchShape) *recording {
 	return &recording{dev: e.dev, exec: e, prog: &e.prog, rows: shape.rows, context: shape.context, profile: e.profile,
-		cmds: e.dev.vk.NewCommands(), scratch: e.scratch.forRecording()}
+		cmds: e.dev.vk.NewCommands(), scratch: e.scratch.forRecording(), chain: chain{on: shape.rows == 1 && !e.profile && !e.dev.unchained.Load()}}
 }
 
 // partOf is the part of a list with cuts that a group is.
@@ -356,7 +370,7 @@ func partOf(group int) int { return 1 + group }
 // record records a step: the copies up, the operations, the copies down.
 func (r *recording) record() error {
 	e, n := r.exec, int64(r.rows)
-	r.cmds.Copy(e.step, 0, e.up, 0, stepRows+8*n)
+	r.cmds.Copy(e.step, 0, e.up, 0, e.rowsAt+8*n)
 	r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
 	r.cmds.CopyBarrier()
 	if r.profile {
@@ -367,8 +381,8 @@ func (r *recording) record() error {
 	}
 	r.ops()
 	r.cmds.CopyBarrier()
-	r.cmds.Copy(e.down, 0, e.step, 0, 4)
-	r.cmds.Copy(e.down, stepRows, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
+	r.cmds.Copy(e.down, 0, e.step, 0, 4*statusWords)
+	r.cmds.Copy(e.down, downOut, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
 	r.cmds.CopyBarrier()
 	if r.err == nil {
 		r.err = r.cmds.End()
