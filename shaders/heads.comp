@@ -1,9 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+//variant heads
+//variant heads_finish HEAD_VALUES
 
 // Head rows to two limbs, NUMERICS.md sections 2 and 8: queries into a buffer, keys and values into the cache (heads.glsl).
 // Workgroup (head, tile of rows), the heads being those of the queries, of the keys and of the values, one after the other; each
-// of TILE rows has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels.
+// of TILE rows has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels. With
+// HEAD_VALUES the heads, which are kept too, are the outputs of three matrices, from the sums of linear_matrix.comp
+// (linear_parts.glsl), and have a multiple of four channels.
 
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
@@ -22,8 +26,6 @@ layout(constant_id = 8) const uint LANES = 32u;
 #include "rows.glsl"
 #define STATUS 3
 #include "status.glsl"
-#define HEADS 4
-#include "heads.glsl"
 
 // heads are those of the queries, 0 for none, and stored those of the keys and values, 0 for none.
 layout(push_constant) uniform Push {
@@ -32,8 +34,74 @@ layout(push_constant) uniform Push {
     uint blocks;
     uint op;    // of keys and values
     uint queryOp;
-    uint batch; // rows
+    uint rows;
+#ifdef HEAD_VALUES
+    uint parts; // of the inputs of the matrices
+    uint KV;
+    uint queryPadded, storedPadded;
+#endif
 };
+
+#define HEADS 4
+#ifdef HEAD_VALUES
+layout(constant_id = 9) const uint WEIGHT_LIMBS = 1u; // as in linear.glsl
+layout(constant_id = 10) const bool HAS_BIAS = false;
+
+layout(std430, set = 0, binding = HEADS) writeonly buffer Q { vec4 qOut[]; };
+layout(std430, set = 0, binding = HEADS + 1) writeonly buffer K { vec4 kOut[]; };
+layout(std430, set = 0, binding = HEADS + 2) writeonly buffer V { vec4 vOut[]; };
+layout(std430, set = 0, binding = 11) readonly buffer QSums { ivec4 qSums[]; };
+layout(std430, set = 0, binding = 12) readonly buffer KSums { ivec4 kSums[]; };
+layout(std430, set = 0, binding = 13) readonly buffer VSums { ivec4 vSums[]; };
+layout(std430, set = 0, binding = 14) readonly buffer QScales { vec4 qScales[]; };
+layout(std430, set = 0, binding = 15) readonly buffer KScales { vec4 kScales[]; };
+layout(std430, set = 0, binding = 16) readonly buffer VScales { vec4 vScales[]; };
+layout(std430, set = 0, binding = 17) readonly buffer QBias { vec4 qBias[]; };
+layout(std430, set = 0, binding = 18) readonly buffer KBias { vec4 kBias[]; };
+layout(std430, set = 0, binding = 19) readonly buffer VBias { vec4 vBias[]; };
+layout(std430, set = 0, binding = 20) readonly buffer Info { int info[]; }; // the limbs that the matrices are multiplied with
+
+shared vec4 values[TILE * 4u * HDV]; // of the heads of the tile
+
+float headInput(uint part, uint at) { return values[at / 4u][at % 4u]; }
+vec4 headQuads(uint part, uint at) { return values[at]; }
+#endif
+#include "heads.glsl"
+
+#ifdef HEAD_VALUES
+uint part; // of the workgroup
+uint padded;
+
+ivec4 partialSum(uint i) { return part == QUERY ? qSums[i] : part == KEY ? kSums[i] : vSums[i]; }
+
+#define PARTIAL(i) partialSum(i)
+#include "linear_input.glsl"
+#include "linear_sums.glsl"
+#include "linear_parts.glsl"
+
+// finishWord keeps word n of the outputs of the matrix for a row, and gives it.
+vec4 finishWord(uint row, uint n) {
+    vec4 t = joinedParts(row, 4u * n);
+    vec4 scale = part == QUERY ? qScales[n] : part == KEY ? kScales[n] : vScales[n];
+    vec4 bias = vec4(0.0);
+    if (HAS_BIAS) {
+        bias = part == QUERY ? qBias[n] : part == KEY ? kBias[n] : vBias[n];
+    }
+    vec4 word;
+    for (uint j = 0u; j < 4u; j++) {
+        word[j] = scaledSum(t[j], exponentOfRow(row), scale[j], HAS_BIAS, bias[j]);
+    }
+    uint at = row * (part == QUERY ? heads : stored) * (HD / 4u) + n;
+    if (part == QUERY) {
+        qOut[at] = word;
+    } else if (part == KEY) {
+        kOut[at] = word;
+    } else {
+        vOut[at] = word;
+    }
+    return word;
+}
+#endif
 
 // Queries as limbs: [rows][heads] of high limbs [HDV], low limbs [HDV] and a vector whose x is the exponent.
 layout(std430, set = 0, binding = 1) writeonly buffer Queries { uint queries[]; };
@@ -51,7 +119,7 @@ shared uint quad[TILE == 4u ? 2u * 4u * 4u * HDV : 1u]; // [limbs][rows][words] 
 
 // together says that the rows of the tile are four positions that share the words of the values.
 bool together(uint row0) {
-    if (TILE != 4u || row0 + TILE > batch || slotOf(row0) == NO_SLOT || positionOf(row0) % 4 != 0) {
+    if (TILE != 4u || row0 + TILE > rows || slotOf(row0) == NO_SLOT || positionOf(row0) % 4 != 0) {
         return false;
     }
     for (uint i = 1u; i < TILE; i++) {
@@ -68,7 +136,10 @@ void main() {
     uint lane = gl_LocalInvocationID.x % LANES;
     uint row = row0 + r;
     uint head = gl_WorkGroupID.x;
-    uint part = QUERY;
+#ifndef HEAD_VALUES
+    uint part;
+#endif
+    part = QUERY;
     if (head >= heads) {
         head -= heads;
         part = head < stored ? KEY : VALUE;
@@ -78,12 +149,24 @@ void main() {
         tops[r] = 0u;
     }
     barrier();
-    bool seen = row < batch && slotOf(row) != NO_SLOT;
+    bool seen = row < rows && slotOf(row) != NO_SLOT;
     uint slot = seen ? slotOf(row) : 0u;
     int pos = seen ? positionOf(row) : 0;
 
     vec4 v[PER];
+#ifdef HEAD_VALUES
+    padded = part == QUERY ? queryPadded : storedPadded;
+    uint base = r * HDP;
+    for (uint i = 0u; i < PER; i++) {
+        uint w = i * LANES + lane;
+        if (seen && 4u * w < HD) {
+            values[base / 4u + w] = finishWord(row, head * (HD / 4u) + w);
+        }
+    }
+    barrier();
+#else
     uint base = (row * (part == QUERY ? heads : stored) + head) * HD;
+#endif
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
         v[i] = seen ? headWord(part, base, pos, i * LANES + lane) : vec4(0.0);

@@ -1,23 +1,28 @@
 // The heads of queries, keys and values before they are quantised, with rotary positions (NUMERICS.md section 7) for queries and
 // keys where ROPE says so. Includers have kv.glsl and the specialisation constants ROPE and PAIRS, and define HEADS as the first
-// of seven bindings; HEAD_INPUTS qualifies the first three where the values come from a chained dispatch (chain.glsl).
+// of seven bindings; HEAD_INPUTS qualifies the first three where the values come from a chained dispatch (chain.glsl). With
+// HEAD_VALUES they have functions of their own for what these give.
 
 #ifndef HEAD_INPUTS
 #define HEAD_INPUTS readonly
 #endif
 
+#ifndef HEAD_VALUES
 layout(std430, set = 0, binding = HEADS) HEAD_INPUTS buffer Q { float qIn[]; };
 layout(std430, set = 0, binding = HEADS + 1) HEAD_INPUTS buffer K { float kIn[]; };
 layout(std430, set = 0, binding = HEADS + 2) HEAD_INPUTS buffer V { float vIn[]; };
+#endif
 layout(std430, set = 0, binding = HEADS + 3) readonly buffer QueryCos { float queryCos[]; };
 layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySin { float querySin[]; };
 layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCos { float keyCos[]; };
 layout(std430, set = 0, binding = HEADS + 6) readonly buffer KeySin { float keySin[]; };
 
 // The same by four.
+#ifndef HEAD_VALUES
 layout(std430, set = 0, binding = HEADS) HEAD_INPUTS buffer QQuads { vec4 qQuads[]; };
 layout(std430, set = 0, binding = HEADS + 1) HEAD_INPUTS buffer KQuads { vec4 kQuads[]; };
 layout(std430, set = 0, binding = HEADS + 2) HEAD_INPUTS buffer VQuads { vec4 vQuads[]; };
+#endif
 layout(std430, set = 0, binding = HEADS + 3) readonly buffer QueryCosQuads { vec4 queryCosQuads[]; };
 layout(std430, set = 0, binding = HEADS + 4) readonly buffer QuerySinQuads { vec4 querySinQuads[]; };
 layout(std430, set = 0, binding = HEADS + 5) readonly buffer KeyCosQuads { vec4 keyCosQuads[]; };
@@ -27,12 +32,14 @@ const uint QUERY = 0u;
 const uint KEY = 1u;
 const uint VALUE = 2u;
 
+#ifndef HEAD_VALUES
 float headInput(uint part, uint at) {
     if (part == QUERY) {
         return qIn[at];
     }
     return part == KEY ? kIn[at] : vIn[at];
 }
+#endif
 
 // headValue is channel d of the head that begins at base, after rotation; 0 beyond HD.
 float headValue(uint part, uint base, int pos, uint d) {
@@ -55,12 +62,14 @@ float headValue(uint part, uint base, int pos, uint d) {
     return flushed(second ? y1 : y0);
 }
 
+#ifndef HEAD_VALUES
 vec4 headQuads(uint part, uint at) {
     if (part == QUERY) {
         return qQuads[at];
     }
     return part == KEY ? kQuads[at] : vQuads[at];
 }
+#endif
 
 // headWord is word w, four channels, of the head that begins at base.
 vec4 headWord(uint part, uint base, int pos, uint w) {

@@ -10,6 +10,7 @@ layout(local_size_x = 64) in;
 
 layout(std430, set = 0, binding = 6) readonly buffer Sums { ivec4 partial[]; };
 
+#define PARTIAL(i) partial[i]
 #include "linear_parts.glsl"
 
 void main() {

@@ -1,5 +1,6 @@
-// Outputs of a matrix whose inputs linear_matrix.comp has shared out, from ivec4 partial[parts][WEIGHT_LIMBS][3 limbs][rows][padded / 4],
-// the third limb undefined but for wide rows. Includers have these names and linear_input.glsl and linear_sums.glsl.
+// Outputs of a matrix whose inputs linear_matrix.comp has shared out, from ivec4 [parts][WEIGHT_LIMBS][3 limbs][rows][padded / 4],
+// the third limb undefined but for wide rows. Includers have these names, define PARTIAL(i) as vector i of these, and have
+// linear_input.glsl and linear_sums.glsl.
 
 #extension GL_EXT_control_flow_attributes : require
 
@@ -11,7 +12,7 @@ ivec4 sumOfParts(uint l, uint row, uint n) {
     for (uint p = 0u; p < parts; p += PARTS_AHEAD) {
         ivec4 v[PARTS_AHEAD];
         [[unroll]] for (uint i = 0u; i < PARTS_AHEAD; i++) {
-            v[i] = p + i < parts ? partial[((((p + i) * WEIGHT_LIMBS * 3u + l) * rows + row) * padded + n) / 4u] : ivec4(0);
+            v[i] = p + i < parts ? PARTIAL(((((p + i) * WEIGHT_LIMBS * 3u + l) * rows + row) * padded + n) / 4u) : ivec4(0);
         }
         [[unroll]] for (uint i = 0u; i < PARTS_AHEAD; i++) {
             s += v[i];

@@ -72,6 +72,7 @@ vec4 v[PER];
 #include "norm.glsl"
 #include "linear_input.glsl"
 #include "linear_sums.glsl"
+#define PARTIAL(i) partial[i]
 #include "linear_parts.glsl"
 
 WORD_READER(inputWord, x, xQuads)

@@ -3,7 +3,7 @@
 
 const uint NO_SLOT = 0xffffffffu;
 
-layout(std430, set = 0, binding = ROWS) readonly buffer Rows { uvec2 rows[]; };
+layout(std430, set = 0, binding = ROWS) readonly buffer Rows { uvec2 stepRows[]; };
 
-uint slotOf(uint row) { return rows[row].x; }
-int positionOf(uint row) { return int(rows[row].y); }
+uint slotOf(uint row) { return stepRows[row].x; }
+int positionOf(uint row) { return int(stepRows[row].y); }

@@ -179,6 +179,7 @@ func gateChecks(s GateShapes) []func(*gate) error {
 	}
 	if s.Heads > 0 && s.RotaryDim > 0 {
 		add(func(g *gate) error { return g.rope(s) })
+		add(func(g *gate) error { return g.heads(s) })
 	}
 	if s.Heads > 0 {
 		ctx := min(s.Context, gateContext)

@@ -49,7 +49,7 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	}
 	var rotations []Op
 	if s.RotaryDim > 0 && window > 0 {
-		if rotations, err = g.rotations(d, s, ctx); err != nil {
+		if rotations, err = g.rotations(d, s, ctx, 5, 0); err != nil {
 			return Program{}, err
 		}
 	}
@@ -78,8 +78,51 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	return p, nil
 }
 
-// rotations are OpRope of the queries in buffer 5 and of the keys in buffer 0.
-func (g *gate) rotations(d Device, s GateShapes, ctx int) ([]Op, error) {
+// heads gates attention of the outputs of three matrices, without and with biases, in what devices merge with it.
+func (g *gate) heads(s GateShapes) error {
+	const width = 200 // enough inputs that a device may share them out
+	ctx := len(gateInputs)
+	for _, bias := range []bool{false, true} {
+		shape := fmt.Sprintf("%d heads of %d, %d key-value heads, of matrices, bias %v", s.Heads, s.HeadDim, s.KVHeads, bias)
+		err := g.check(OpAttend, shape, width, func(d Device, sr *gateSeries) (Program, error) {
+			q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+			cache, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: ctx, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
+			if err != nil {
+				return Program{}, err
+			}
+			p := Program{In: 0, Out: 6, Cache: cache, Bufs: []BufSpec{{F32, width}, {Limbs, width}, {F32, kv}, {F32, kv}, {F32, kv}, {F32, q}, {F32, q}},
+				Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}}}
+			const queries, keys, values = 5, 3, 4
+			for _, m := range []struct {
+				dst Buf
+				n   int
+			}{{queries, q}, {keys, kv}, {values, kv}} {
+				l, err := sr.linear(d, m.n, width, Int8)
+				if err != nil {
+					return p, err
+				}
+				op := Op{Kind: OpLinear, Dst: m.dst, A: 1, B: None, Linear: l}
+				if bias {
+					if op.Bias, err = d.NewVector("gate", sr.values(m.n, 1)); err != nil {
+						return p, err
+					}
+				}
+				p.Ops = append(p.Ops, op)
+			}
+			rotations, err := g.rotations(d, s, ctx, queries, keys)
+			p.Ops = append(append(p.Ops, rotations...), Op{Kind: OpStoreKV, Dst: None, A: keys, B: values},
+				Op{Kind: OpAttend, Dst: 6, A: queries, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Scale: 0.05})
+			return p, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rotations are OpRope of queries and keys, in these buffers.
+func (g *gate) rotations(d Device, s GateShapes, ctx int, q, k Buf) ([]Op, error) {
 	cos, sin := RopeTables(ctx, s.RotaryDim, 10000)
 	op := Op{Kind: OpRope, A: None, B: None, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim}
 	var err error
@@ -90,7 +133,7 @@ func (g *gate) rotations(d Device, s GateShapes, ctx int) ([]Op, error) {
 		return nil, err
 	}
 	queries, keys := op, op
-	queries.Dst, queries.Heads, keys.Dst, keys.Heads = 5, s.Heads, 0, s.KVHeads
+	queries.Dst, queries.Heads, keys.Dst, keys.Heads = q, s.Heads, k, s.KVHeads
 	return []Op{queries, keys}, nil
 }
 

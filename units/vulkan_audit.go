@@ -277,10 +277,8 @@ func (a *vulkanAuditor) verify(ops []Op) error {
 			if last {
 				return nil
 			}
-			if ops[i+1].Kind == OpAdd { // of the whole row, since a norm may follow
-				first, end = 0, len(s.f32[op.Dst])
-				copy(s.f32[op.Dst], a.floats(op.Dst, first, end))
-			}
+			first, end = 0, len(s.f32[op.Dst]) // what follows may need the whole row
+			copy(s.f32[op.Dst], a.floats(op.Dst, first, end))
 			continue
 		case OpRope:
 			s.ropeRow(op, 0)

@@ -25,16 +25,42 @@ func runAudited(e Executable, times, n int) error {
 }
 
 func TestVulkanAuditAgrees(t *testing.T) {
+	old := matrixPlans
+	defer func() { matrixPlans = old }()
+	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 1, warpsN: 1, tilesM: 1, tilesN: 1, step: 2, buffers: 2, groups: 100, band: 1}}
 	d := vulkanTest(t, VulkanOptions{AuditEvery: 1})
-	for _, n := range []int{1, 3} { // of one row more is merged
-		e := testLayer(t, d).(*vulkanExecutable)
-		if err := runAudited(e, 6, n); err != nil {
-			t.Errorf("%d rows: %v", n, err)
+	agrees := func(name string, x Executable, rows int) {
+		t.Helper()
+		e := x.(*vulkanExecutable)
+		if err := runAudited(e, 6, rows); err != nil {
+			t.Errorf("%s, %d rows: %v", name, rows, err)
 		}
 		if e.audit.runs == 0 || Metrics.Audits.Load() < int64(e.audit.runs) {
 			t.Errorf("%d runs were audited, %d counted", e.audit.runs, Metrics.Audits.Load())
 		}
 	}
+	for _, n := range []int{1, 3} { // of one row more is merged
+		agrees("layer", testLayer(t, d), n)
+	}
+	// Of many rows what follows matrices takes their sums.
+	d.tiled = true
+	d.useMatrices()
+	agrees("layer", testLayer(t, d), matrixBatch)
+	s := gateSeries(4)
+	norm := Op{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
+	var err error
+	if norm.Weight, err = d.NewVector("weight", s.values(testHidden, 1)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := (&gate{}).normedLinears(d, &s, norm, testHidden, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agrees("feed-forward", e, matrixBatch)
 }
 
 // TestVulkanAuditCatches makes the device's parameters differ from what the host knows of them.

@@ -65,8 +65,8 @@ func TestVulkanShapes(t *testing.T) {
 	}
 }
 
-// TestVulkanMatrices tries linear operations on matrices, by dot products, with the inputs shared out and not, and the norms that
-// take their outputs.
+// TestVulkanMatrices tries linear operations on matrices, by dot products, with the inputs shared out and not, and the norms and
+// heads that take their outputs.
 func TestVulkanMatrices(t *testing.T) {
 	old := matrixPlans
 	defer func() { matrixPlans = old }()
@@ -75,7 +75,7 @@ func TestVulkanMatrices(t *testing.T) {
 	d.tiled = true
 	d.useMatrices()
 	d.steps = []int{41} // several tiles of rows
-	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}, Norms: []int{150}}); err != nil {
+	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}, Norms: []int{150}, Heads: 6, KVHeads: 2, HeadDim: 20, RotaryDim: 12, Context: 20}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -58,7 +58,7 @@ type attention struct {
 // attend is OpAttend.
 func (r *recording) attend(i int) int {
 	a := r.newAttention(i)
-	r.headRows(a.cache, noStore, a, nil)
+	r.headRows(a.cache, noStore, a, nil, nil)
 	a.run(r)
 	return 1
 }

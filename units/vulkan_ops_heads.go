@@ -37,8 +37,8 @@ const wordPositions = 4
 // wordRows is how many rows are many. Tests lower it.
 var wordRows = 128
 
-// headRows dispatches heads.comp.
-func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op) {
+// headRows dispatches heads.comp, for heads from sums unless these are nil.
+func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes *[2]*Op, sums *outputSums) {
 	unused := write(r.scratchBuf("unused", 16)) // the shader declares it for writing
 	queries, layer := unused, unused
 	heads, queryOp, stored := 0, 0, 0
@@ -55,8 +55,28 @@ func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes 
 		tile = wordPositions
 	}
 	s := shader{"heads", r.dev.info.Subgroup, []uint32{uint32(tile * lanes), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope, pairs, uint32(tile), uint32(lanes)}}
-	r.dispatch(s, pushConstants(heads, stored, cache.blocks(), store, queryOp, r.rows), heads+2*stored, ceilDiv(r.rows, tile), 1,
-		append([]access{read(r.rowsBuf()), queries, layer, shared(r.status())}, uses[:]...)...)
+	push := pushConstants(heads, stored, cache.blocks(), store, queryOp, r.rows)
+	if sums != nil {
+		s.name = "heads_finish"
+		l := sums[0].op.Linear.(*vulkanLinear)
+		s.constants = append(s.constants, uint32(l.mode.Limbs()), boolConstant(sums[0].op.Bias != nil))
+		push = append(push, pushConstants(sums[0].parts, l.rowBytes/16, sums[0].part.padded, sums[1].part.padded)...)
+	}
+	bound := append([]access{read(r.rowsBuf()), queries, layer, shared(r.status())}, uses[:]...)
+	if sums != nil {
+		for i, s := range sums {
+			bound[4+i] = write(r.buffer(s.op.Dst))
+			bound = append(bound, read(s.partial))
+		}
+		for _, s := range sums {
+			bound = append(bound, read(whole(s.op.Linear.(*vulkanLinear).scaleBuf)))
+		}
+		for _, s := range sums {
+			bound = append(bound, read(r.vector(s.op.Bias)))
+		}
+		bound = append(bound, read(r.buffer(sums[0].op.A)))
+	}
+	r.dispatch(s, push, heads+2*stored, ceilDiv(r.rows, tile), 1, bound...)
 }
 
 const noStore = -1
@@ -65,35 +85,74 @@ const noStore = -1
 func (r *recording) storeKV(i int) int {
 	op, attend := &r.prog.Ops[i], r.opAt(i+1, OpAttend)
 	if attend != nil && attend.CacheLayer == op.CacheLayer && r.rows == 1 {
-		r.newAttention(i+1).withHeads(r, i, nil)
+		r.newAttention(i+1).withHeads(r, i, nil, nil)
 		return 2
 	}
-	r.headRows(r.prog.Cache.(*vulkanCache), i, nil, nil)
+	r.headRows(r.prog.Cache.(*vulkanCache), i, nil, nil, nil)
 	return 1
 }
 
 // rope is OpRope: with its companion for the keys, the store and the attention that follow, it is merged with these; alone,
 // rope.comp.
 func (r *recording) rope(i int) int {
-	q, k := &r.prog.Ops[i], r.opAt(i+1, OpRope)
-	store, attend := r.opAt(i+2, OpStoreKV), r.opAt(i+3, OpAttend)
-	if k != nil && store != nil && attend != nil && q.Dst == attend.A && k.Dst == store.A && q.Dst != k.Dst && store.B != q.Dst && store.B != k.Dst &&
-		q.HeadDim == attend.HeadDim && k.HeadDim == attend.HeadDim && q.RotaryDim == k.RotaryDim && q.Interleaved == k.Interleaved &&
-		store.CacheLayer == attend.CacheLayer && r.dead(q.Dst, i+4) && r.dead(k.Dst, i+4) {
-		r.newAttention(i+3).withHeads(r, i+2, &[2]*Op{q, k})
+	if ropes := r.ropesOfHeads(i); ropes != nil {
+		r.newAttention(i+3).withHeads(r, i+2, ropes, nil)
 		return 4
 	}
-	r.rotate(q)
+	r.rotate(&r.prog.Ops[i])
 	return 1
 }
 
-// withHeads records the store before it and the attention: one dispatch for a row whose context is short.
-func (a *attention) withHeads(r *recording, store int, ropes *[2]*Op) {
+// ropesOfHeads are the rotations of queries and keys at index i that the store and the attention after them take; nil for none.
+func (r *recording) ropesOfHeads(i int) *[2]*Op {
+	q, k := r.opAt(i, OpRope), r.opAt(i+1, OpRope)
+	store, attend := r.opAt(i+2, OpStoreKV), r.opAt(i+3, OpAttend)
+	if q != nil && k != nil && store != nil && attend != nil && q.Dst == attend.A && k.Dst == store.A && q.Dst != k.Dst && store.B != q.Dst && store.B != k.Dst &&
+		q.HeadDim == attend.HeadDim && k.HeadDim == attend.HeadDim && q.RotaryDim == k.RotaryDim && q.Interleaved == k.Interleaved &&
+		store.CacheLayer == attend.CacheLayer && r.dead(q.Dst, i+4) && r.dead(k.Dst, i+4) {
+		return &[2]*Op{q, k}
+	}
+	return nil
+}
+
+// outputSums are the sums of the matrices of queries, keys and values.
+type outputSums [3]*linearSums
+
+// headsOfOutputs records the rotations at index i, the store and the attention, if they are there and all of the outputs of three
+// matrices, in any order.
+func (r *recording) headsOfOutputs(i int, sums []linearSums) int {
+	ropes := r.ropesOfHeads(i)
+	if ropes == nil {
+		return 0
+	}
+	store, attend := &r.prog.Ops[i+2], &r.prog.Ops[i+3]
+	var of outputSums
+	for j := range sums {
+		for part, b := range []Buf{attend.A, store.A, store.B} {
+			if sums[j].op.Dst == b {
+				of[part] = &sums[j]
+			}
+		}
+		l, first := sums[j].op.Linear.(*vulkanLinear), sums[0].op.Linear.(*vulkanLinear)
+		if sums[j].parts != sums[0].parts || l.mode != first.mode || (sums[j].op.Bias == nil) != (sums[0].op.Bias == nil) {
+			return 0
+		}
+	}
+	if of[0] == nil || of[1] == nil || of[2] == nil || attend.HeadDim%4 != 0 {
+		return 0
+	}
+	r.newAttention(i+3).withHeads(r, i+2, ropes, &of)
+	return 4
+}
+
+// withHeads records the store before it and the attention: one dispatch for a row whose context is short. The heads come from sums
+// unless these are nil.
+func (a *attention) withHeads(r *recording, store int, ropes *[2]*Op, sums *outputSums) {
 	if a.isShort && r.rows == 1 {
 		a.row(r, store, ropes)
 		return
 	}
-	r.headRows(a.cache, store, a, ropes)
+	r.headRows(a.cache, store, a, ropes, sums)
 	a.run(r)
 }
 

@@ -76,8 +76,8 @@ func (p *matrixPlan) parts(tiles, vectors int) int {
 }
 
 // linearMatrices records the n linear operations from index i on, of the same rows, side by side: linear_matrix.comp, then
-// linear_finish.comp where the inputs are shared out, or the addition and the norm of the output that follow. It says how many
-// operations it has recorded.
+// linear_finish.comp where the inputs are shared out, or what follows if it takes the sums. It says how many operations it has
+// recorded.
 func (r *recording) linearMatrices(i, n int) int {
 	ops := r.prog.Ops[i : i+n]
 	plan := matrixPlanOf(r.rows)
@@ -99,11 +99,8 @@ func (r *recording) linearMatrices(i, n int) int {
 			}
 		}
 	}
-	if len(sums) == 1 && n == 1 && len(ops[0].Linear.(*vulkanLinear).parts) == 1 && r.normOfSum(i+1) {
-		add, norm, out := &r.prog.Ops[i+1], &r.prog.Ops[i+2], ops[0].Dst
-		if (add.A == out) != (add.B == out) && add.Dst != out && norm.Dst != out {
-			return n + r.normAt(i+1, i+2, &sums[0])
-		}
+	if merged := r.takesSums(i+n, sums); merged > 0 {
+		return n + merged
 	}
 	for j := range sums {
 		r.finish(&sums[j])
@@ -117,6 +114,22 @@ type linearSums struct {
 	part    *linearPart
 	parts   int
 	partial vk.Binding
+}
+
+// takesSums records the operations from index i on if they take the sums of whole matrices themselves, and says how many that are.
+func (r *recording) takesSums(i int, sums []linearSums) int {
+	for _, s := range sums {
+		if len(s.op.Linear.(*vulkanLinear).parts) > 1 {
+			return 0
+		}
+	}
+	switch len(sums) {
+	case 1:
+		return r.normOfOutput(i, &sums[0])
+	case 3:
+		return r.headsOfOutputs(i, sums)
+	}
+	return 0
 }
 
 // matrixParts is parts of the plan, so many that their sums fit a binding.

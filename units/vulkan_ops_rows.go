@@ -34,6 +34,18 @@ func (r *recording) normOfSum(i int) bool {
 	return add != nil && norm != nil && norm.A == add.Dst && norm.Groups == 1
 }
 
+// normOfOutput records the addition of the output of a matrix at index i and the norm after it, if they are there.
+func (r *recording) normOfOutput(i int, sums *linearSums) int {
+	if !r.normOfSum(i) {
+		return 0
+	}
+	add, norm, out := &r.prog.Ops[i], &r.prog.Ops[i+1], sums.op.Dst
+	if (add.A == out) == (add.B == out) || add.Dst == out || norm.Dst == out {
+		return 0
+	}
+	return r.normAt(i, i+1, sums)
+}
+
 // opAt is operation i if there is one, of this kind; else nil.
 func (r *recording) opAt(i int, kind OpKind) *Op {
 	if i < len(r.prog.Ops) && r.prog.Ops[i].Kind == kind {
