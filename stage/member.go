@@ -206,7 +206,6 @@ func (m *member) put(f transport.Frame) error {
 }
 
 // accept checks rows that arrived, queues them, and passes the result on when it is computed.
-
 func (m *member) accept(f *transport.Activation) error {
 	if f.NextIndex != m.assign.Stage {
 		return refuse(transport.FaultProtocol, "an activation for stage %d arrived at stage %d", f.NextIndex, m.assign.Stage)

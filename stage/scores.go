@@ -43,20 +43,33 @@ func sealScores(seq int32, pos int, model uint32, s *scores) *transport.Activati
 	return a
 }
 
-// parseScores are scores from a stage, which may be of more tokens than the top that were asked for, or of all of vocab.
+// parseScores are scores from a stage, which may be of more tokens than the top that were asked for, or of all of vocab. A
+// sampler relies on their order, and on finite logits.
 func parseScores(numbers []float32, top, vocab int) (scores, error) {
 	s := scores{top: int(numbers[0]), values: numbers[1:]}
 	want := 2 * s.top
 	if s.top == 0 {
 		want = vocab
 	}
-	if n := numbers[0]; n != float32(s.top) || s.top < 0 || s.top > vocab || len(s.values) != want || s.top != 0 && s.top < max(1, top) || top == 0 && s.top != 0 {
+	all := s.top == 0 || s.top == vocab
+	if n := numbers[0]; n != float32(s.top) || s.top < 0 || s.top > vocab || len(s.values) != want || top == 0 && s.top != 0 || s.top < top && !all {
 		return s, fmt.Errorf("%d numbers for %v tokens came back, not the scores of %d of %d", len(s.values), n, top, vocab)
 	}
-	for _, id := range s.values[:s.top] {
-		if !(id >= 0 && id < float32(vocab)) {
-			return s, fmt.Errorf("the score of token %v came back, of a vocabulary of %d", id, vocab)
+	ids, logits := s.values[:s.top], s.values[s.top:]
+	for i, l := range logits {
+		if l-l != 0 {
+			return s, fmt.Errorf("a logit of %v came back", l)
 		}
+		if i > 0 && s.top != 0 && !(l < logits[i-1] || l == logits[i-1] && ids[i] > ids[i-1]) {
+			return s, fmt.Errorf("scores came back out of order: token %v after %v", ids[i], ids[i-1])
+		}
+	}
+	seen := make(map[float32]bool, s.top)
+	for _, id := range ids {
+		if !(id >= 0 && id < float32(vocab)) || id != float32(int(id)) || seen[id] {
+			return s, fmt.Errorf("a score of token %v came back, which is outside the vocabulary of %d or has one already", id, vocab)
+		}
+		seen[id] = true
 	}
 	return s, nil
 }
