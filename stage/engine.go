@@ -318,8 +318,13 @@ func (e *Engine) compute(batch []*request, n int) error {
 			asks = append(asks, r.ask)
 		}
 	}
-	if len(asks) == n && len(e.segments) == 1 && !keep {
+	merged := len(asks) == n && len(e.segments) == 1
+	if merged && !keep {
 		return e.model.run(rows, h, asks)
+	}
+	in := h
+	if merged { // what is observed must be what answers at other times, so it answers now too
+		in = slices.Clone(h)
 	}
 	for i, seg := range e.segments {
 		start := time.Now()
@@ -339,10 +344,13 @@ func (e *Engine) compute(batch []*request, n int) error {
 		}
 		at = end
 	}
-	if len(asks) == 0 {
-		return nil
+	switch {
+	case merged:
+		return e.model.run(rows, in, asks)
+	case len(asks) > 0:
+		return e.readout.run(make([]units.Row, len(asks)), last, asks)
 	}
-	return e.readout.run(make([]units.Row, len(asks)), last, asks)
+	return nil
 }
 
 func (e *Engine) trace(batch []*request, h []float32, index int, rng plan.Range, took time.Duration) {

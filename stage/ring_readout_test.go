@@ -181,3 +181,43 @@ func TestAskOfNoReadout(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// wrongMerged picks another token in programs that have layers and the readout.
+type wrongMerged struct{ units.Device }
+
+type otherToken struct{ units.Executable }
+
+func (d wrongMerged) Compile(p units.Program) (units.Executable, error) {
+	e, err := d.Device.Compile(p)
+	has := func(kind units.OpKind) bool {
+		return slices.ContainsFunc(p.Ops, func(op units.Op) bool { return op.Kind == kind })
+	}
+	if err == nil && has(units.OpAttend) && has(units.OpTop) {
+		e = otherToken{e}
+	}
+	return e, err
+}
+
+func (e otherToken) Run(rows []units.Row, in, out []float32) error {
+	err := e.Executable.Run(rows, in, out)
+	out[0] = float32(int(out[0]) ^ 1)
+	return err
+}
+
+// TestCheckRunsWhatAnswers: a run that is compared takes its tokens from the programs that answer when nobody compares.
+func TestCheckRunsWhatAnswers(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	reference := stage.NewRecorder()
+	observed, _ := localHead(t, m, localOptions{mode: units.Int8, context: 256, cuts: everyLayer(m.Spec.Layers), trace: reference.Trace})
+	c := startCluster(t, m, nil, 1)
+	opts := c.options()
+	rec := stage.NewRecorder()
+	opts.Trace = rec.Trace
+	c.edit = func(o *stage.ServerOptions) { o.Device = wrongMerged{o.Device} }
+	h := c.connectReadout(plan.None, cutAt(m.Spec.Layers, 3), opts, nil)
+	g := stage.GenerateOptions{Prompt: longPrompt(t, m, 20), MaxTokens: 4}
+	diff, _, err := stage.Compare(context.Background(), stage.Run{Head: h, Recorder: rec}, stage.Run{Head: observed, Recorder: reference}, g)
+	if err != nil || diff == nil || diff.Token != 1 || diff.Layers.Len() > 0 || !strings.Contains(diff.Error(), "readout") {
+		t.Errorf("difference %v (%v) is not that of the second token, read out by the last stage", diff, err)
+	}
+}

@@ -42,6 +42,7 @@ type cluster struct {
 	ids     []*transport.Identity
 	context int
 	session int
+	edit    func(*stage.ServerOptions) // of every stage, nil for none
 }
 
 // startCluster serves each range on its own server; an empty range waits for an assignment.
@@ -72,8 +73,10 @@ func (c *cluster) serve(m *inspect.Model, rng plan.Range, edit func(*stage.Serve
 		Local:  transport.Hello{Wire: transport.WireVersion, Numerics: units.NumericsVersion, Build: "test"},
 		Model:  m, Range: rng, Mode: units.Int8, Context: c.context, Sessions: c.session,
 	}
-	if edit != nil {
-		edit(&opts)
+	for _, edit := range []func(*stage.ServerOptions){c.edit, edit} {
+		if edit != nil {
+			edit(&opts)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := stage.NewServer(ctx, opts)

@@ -98,7 +98,7 @@ type Difference struct {
 }
 
 func (d *Difference) Error() string {
-	where := "no boundary differs: the head's own readout or sampling does"
+	where := "no boundary differs: the readout or the sampling does"
 	if d.Layers.Len() > 0 {
 		where = fmt.Sprintf("the first stage whose activation differs holds layers %v, at position %d", d.Layers, d.Pos)
 	}
