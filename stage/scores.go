@@ -44,7 +44,7 @@ func sealScores(seq int32, pos int, model uint32, s *scores) *transport.Activati
 }
 
 // parseScores are scores from a stage, which may be of more tokens than the top that were asked for, or of all of vocab. A
-// sampler relies on their order, and on finite logits.
+// sampler relies on their order, and on finite logits. There is at least one number: no activation is without.
 func parseScores(numbers []float32, top, vocab int) (scores, error) {
 	s := scores{top: int(numbers[0]), values: numbers[1:]}
 	want := 2 * s.top

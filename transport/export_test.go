@@ -11,6 +11,9 @@ func (l *Link) RawWrite(b []byte) error {
 // RawFinish ends this side of the stream.
 func (l *Link) RawFinish() error { return l.stream.Close() }
 
+// DropLane closes the lane as the end of its process does, of which QUIC learns later.
+func (l *Link) DropLane() error { return l.stream.(*lane).UnixConn.Close() }
+
 // Bytewise gives the encodings used on big-endian machines, whatever this one is.
 func Bytewise(p []float32) (encoded []byte, swapped []float32) {
 	swapped = append(swapped, p...)

@@ -24,6 +24,8 @@ const (
 	lanePrefix  = "@dchain-"      // "@": a name without a file
 	laneToken   = 32              // bytes
 	laneTimeout = 1 * time.Second // to agree on a lane
+	// tokenTimeout is how long a connection to a lane may keep the token back. The peer's has come before its answer.
+	tokenTimeout = 20 * time.Millisecond
 )
 
 // Answers to the offer of a lane.
@@ -90,7 +92,7 @@ func (o *laneOffer) settle(quic stream, poll time.Duration) (*lane, error) {
 			return nil, err
 		}
 		var got [laneToken]byte
-		conn.SetReadDeadline(deadline)
+		conn.SetReadDeadline(time.Now().Add(tokenTimeout))
 		if _, err := io.ReadFull(conn, got[:]); err != nil || subtle.ConstantTimeCompare(got[:], o.token[:]) == 0 {
 			conn.Close() // another process of this machine
 			continue

@@ -1,11 +1,15 @@
 package transport_test
 
 import (
-	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"dchain/transport"
 	"dchain/transport/transporttest"
@@ -29,17 +33,123 @@ func TestLaneNeedsBoth(t *testing.T) {
 	}
 }
 
-// A process whose lane is gone while its connection looks alive has died.
+// A process whose lane is gone while its connection looks alive has died, be it between frames, in the middle of one, with
+// frames that it has not read, or while it is sent some.
 func TestLaneEndsWithItsProcess(t *testing.T) {
-	head, stage := transporttest.Pair(t, transport.CarrierOptions{Lane: true})
-	start := time.Now()
-	if err := stage.RawFinish(); err != nil {
+	token, err := transport.Marshal(&transport.Token{Text: "cut"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := head.Recv(context.Background())
-	closedAs(t, err, func(c *transport.ClosedError) bool { return !c.Remote && c.Reason == "its process has ended" })
-	if waited := time.Since(start); waited > 3*time.Second {
-		t.Errorf("it took %v", waited)
+	for name, c := range map[string]struct {
+		last   []byte // sent by the process that dies
+		unread bool
+		sends  bool // the other one does so then, instead of waiting for a frame
+	}{
+		"between frames": {}, "in a frame": {last: token[:9]}, "with unread frames": {unread: true}, "before a frame": {sends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			head, stage := transporttest.Pair(t, transport.CarrierOptions{Lane: true})
+			if c.unread {
+				if err := head.Send(&transport.Token{ID: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := stage.RawWrite(c.last); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			stage.DropLane()
+			var err error
+			if c.sends {
+				err = head.Send(&transport.Token{ID: 1})
+			} else {
+				_, err = head.Recv(within(t, 5*time.Second))
+			}
+			closedAs(t, err, func(c *transport.ClosedError) bool { return !c.Remote && c.Reason == "its process has ended" })
+			if errors.Is(err, transport.ErrFrame) || errors.Is(err, io.EOF) {
+				t.Errorf("%v is said to be about a frame, or an end in order", err)
+			}
+			select {
+			case <-head.Done():
+			case <-time.After(time.Second):
+				t.Error("the link goes on")
+			}
+			if waited := time.Since(start); waited > 3*time.Second {
+				t.Errorf("it took %v", waited)
+			}
+		})
+	}
+}
+
+// Where no socket can be made, frames stay in QUIC packets.
+func TestLaneWithoutSocket(t *testing.T) {
+	head, stage := transporttest.Identity(t), transporttest.Identity(t)
+	lane := transport.CarrierOptions{Lane: true}
+	l, addr := transporttest.Listen(t, stage, transporttest.Allow(head), lane)
+	from, _ := transporttest.Listen(t, head, transporttest.Allow()) // dialling takes no new descriptor
+	var had unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &had); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}); err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan *transport.Link, 1)
+	go func() {
+		link, _ := l.Accept(within(t, 5*time.Second))
+		accepted <- link
+	}()
+	link, err := transport.Dial(within(t, 5*time.Second), addr, transport.DialOptions{Identity: head, Endpoint: from.Endpoint(), CarrierOptions: lane})
+	if restored := unix.Setrlimit(unix.RLIMIT_NOFILE, &had); restored != nil {
+		t.Fatal(restored)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close(nil)
+	if link.OnLane() {
+		t.Error("there is a lane")
+	}
+	if err := link.Send(&transport.Token{ID: 7}); err != nil {
+		t.Fatal(err)
+	}
+	other := <-accepted
+	if f := recv(t, other).(*transport.Token); f.ID != 7 {
+		t.Errorf("token %d came", f.ID)
+	}
+}
+
+// Links leave neither descriptors nor goroutines, whoever closes them.
+func TestLinksLeaveNothing(t *testing.T) { everyCarrier(t, testLinksLeaveNothing) }
+
+func testLinksLeaveNothing(t *testing.T, pair pairing) {
+	count := func() (files, goroutines int) {
+		dir, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(dir), runtime.NumGoroutine()
+	}
+	t.Run("first", func(t *testing.T) { pair(t) }) // opens what a process keeps
+	files, goroutines := count()
+	t.Run("links", func(t *testing.T) {
+		for range 25 {
+			a, b := pair(t)
+			if err := a.Send(&transport.Token{ID: 7}); err != nil {
+				t.Fatal(err)
+			}
+			recv(t, b)
+		}
+	})
+	for wait := 0; ; wait++ {
+		f, g := count()
+		if f <= files && g <= goroutines {
+			return
+		}
+		if wait == 50 {
+			t.Fatalf("%d descriptors became %d, %d goroutines %d", files, f, goroutines, g)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -53,6 +163,11 @@ func TestLaneIsForItsPeer(t *testing.T) {
 	defer ours.Close()
 	defer theirs.Close()
 	loopback := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	mute, err := net.Dial("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
 	stranger, err := transport.TakeLane(loopback, name, make([]byte, len(token)))
 	if err != nil {
 		t.Fatal(err)

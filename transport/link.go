@@ -141,7 +141,18 @@ func (l *Link) ended(err error) error {
 		return l.Err()
 	case <-time.After(closeLinger):
 	}
+	if l.OnLane() {
+		return l.died(err)
+	}
 	return &ClosedError{Addr: l.addr, Code: CloseFailed, Reason: printable(err.Error()), Err: err}
+}
+
+// died ends a link whose lane has ended and of which QUIC knows no end: a lane ends with its process, what QUIC notices
+// later.
+func (l *Link) died(err error) error {
+	const reason = "its process has ended"
+	l.conn.CloseWithError(CloseFailed, reason)
+	return &ClosedError{Addr: l.addr, Code: CloseFailed, Reason: reason, Err: err}
 }
 
 // Send transmits f in a single write and returns when all of it has been handed to QUIC. f is not kept. Frames of
@@ -260,10 +271,9 @@ func (l *Link) waiting(err error) error {
 // peerFinished handles the end of the peer's frames: it answers with the end of ours, upon which the peer, now sure that
 // all was read, ends the connection and gives its reason.
 func (l *Link) peerFinished() error {
-	if l.recv.n > 0 {
-		l.conn.CloseWithError(CloseProtocol, "ended in the middle of a frame")
-		return &ClosedError{Addr: l.addr, Code: CloseProtocol, Reason: "it ended in the middle of a frame",
-			Err: fmt.Errorf("%w: cut short", ErrFrame)}
+	cut := l.recv.n > 0
+	if cut && !l.OnLane() {
+		return l.cutShort()
 	}
 	l.finish(time.Now().Add(closeLinger))
 	timer := time.NewTimer(2 * closeLinger)
@@ -272,13 +282,23 @@ func (l *Link) peerFinished() error {
 	case <-l.Done():
 	case <-l.closing:
 	case <-timer.C:
-		l.conn.CloseWithError(CloseNormal, "")
-		if _, ok := l.stream.(*lane); ok { // which ends with its process, what QUIC notices later
-			return &ClosedError{Addr: l.addr, Code: CloseFailed, Reason: "its process has ended"}
+		if l.OnLane() {
+			return l.died(nil)
 		}
+		l.conn.CloseWithError(CloseNormal, "")
 		return &ClosedError{Addr: l.addr, Remote: true, Err: io.EOF}
 	}
-	return l.Err()
+	if err := l.Err(); !cut || !errors.Is(err, io.EOF) {
+		return err
+	}
+	return l.cutShort()
+}
+
+// cutShort ends a link whose peer has ended its frames within one.
+func (l *Link) cutShort() error {
+	l.conn.CloseWithError(CloseProtocol, "ended in the middle of a frame")
+	return &ClosedError{Addr: l.addr, Code: CloseProtocol, Reason: "it ended in the middle of a frame",
+		Err: fmt.Errorf("%w: cut short", ErrFrame)}
 }
 
 // finish ends our side of the stream, after what is being sent if that is done by the deadline.

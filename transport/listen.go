@@ -165,9 +165,10 @@ func (l *Listener) welcome(conn *quic.Conn) (*Link, error) {
 	var offer *laneOffer
 	if lanes && l.carrier.Lane && sameMachine(conn.RemoteAddr()) {
 		if offer, err = newLaneOffer(); err != nil {
-			return nil, err
+			offer = nil // the system has no socket to spare
+		} else {
+			defer offer.listener.Close()
 		}
-		defer offer.listener.Close()
 	}
 	if err := link.write(offer.welcome()); err != nil {
 		return nil, err
