@@ -17,7 +17,7 @@ import (
 //     many operations it has recorded: more than one where it merges neighbours.
 //   - It takes buffers, parameters and scratch as bindings from the methods below and calls dispatch for each shader. Every
 //     binding is wrapped in read, write or shared: a barrier is put between two dispatches only if one of them writes
-//     what the other uses, so independent operations run side by side.
+//     what the other uses, so independent operations run side by side. Shaders of one row are recorded by chained instead.
 //   - Nothing depends on positions or slots, which change from run to run while the recording stays: shaders read them
 //     from rowsBuf ([rows]{uint slot, uint position}).
 //   - A row that cannot be computed calls fail(op, row) of status.glsl with the index of its operation, writes what it
