@@ -144,7 +144,8 @@ const (
 	// others.
 	rowLoads = 4
 	// rowRoom is the shared memory of its small workgroups, more than they need: where those of all dispatches take alike, a
-	// multiprocessor has more than one dispatch at a time. A layer of 0.5B took 29 us instead of 33.
+	// multiprocessor has more than one dispatch at a time. A layer of 0.5B took 29 us instead of 33. Devices that give a workgroup
+	// more than 48 KiB have little else.
 	rowRoom = 43200
 )
 
@@ -159,11 +160,13 @@ func (c *rowChain) dispatch(r *recording, keep bool, act, add *Op, matrices ...*
 	}
 	// The size does not depend on the number of outputs, so that a gate tries the very shaders of a matrix on a part of it.
 	threads, groups, room := max(256, d.info.Subgroup), 2*rowGroups, 0
-	if rowRoom+rowShared <= d.info.MaxShared {
-		room = rowRoom
+	if vectors > 128 {
+		threads = min(1024, d.info.MaxInvocations)
 	}
-	if vectors > 128 && d.info.MaxInvocations >= 1024 {
-		threads, groups, room = 1024, rowGroups, 0
+	if threads == 1024 {
+		groups = rowGroups
+	} else if rowRoom+rowShared <= d.info.MaxShared && d.info.MaxShared < 64<<10 {
+		room = rowRoom
 	}
 	unroll := max(1, min(rowLoads/(sets*limbs), ceilDiv(vectors, d.info.Subgroup)))
 	if d.plain {
