@@ -12,6 +12,7 @@ type Counters struct {
 	WrongBits atomic.Int64 // found by either
 	Lost      atomic.Int64 // devices given up by their driver
 	Demotions atomic.Int64 // devices left for the next best
+	Unchained atomic.Int64 // devices whose dispatches do not begin in order
 }
 
 // Each calls f with the name and value of every counter, in the manner of Prometheus.
@@ -21,4 +22,5 @@ func (c *Counters) Each(f func(name string, value int64)) {
 	f("dchain_wrong_bits_total", c.WrongBits.Load())
 	f("dchain_devices_lost_total", c.Lost.Load())
 	f("dchain_demotions_total", c.Demotions.Load())
+	f("dchain_devices_unchained_total", c.Unchained.Load())
 }

@@ -79,7 +79,11 @@ func (e *vulkanExecutable) stalled() bool {
 
 // unchain has steps recorded with barriers from now on: a dispatch has awaited one that the device had not begun.
 func (d *vulkanDevice) unchain() {
-	if !d.unchained.Swap(true) && d.note != nil {
+	if d.unchained.Swap(true) {
+		return
+	}
+	Metrics.Unchained.Add(1)
+	if d.note != nil {
 		d.note(fmt.Sprintf("%s does not begin its work in order: steps of one row are slower", d.info.Name))
 	}
 }

@@ -183,7 +183,8 @@ func (e *vulkanExecutable) fill(rows []Row, in []float32) {
 		binary.LittleEndian.PutUint32(up[at:], uint32(row.Slot))
 		binary.LittleEndian.PutUint32(up[at+4:], uint32(row.Pos))
 	}
-	copy(floats32(up[e.inOffset():]), in)
+	to := floats32(up[e.inOffset():])
+	inChunks(len(in), func(first, end int) { copy(to[first:end], in[first:end]) })
 }
 
 // inOffset is where In lies in up.
@@ -211,30 +212,37 @@ func (e *vulkanExecutable) collect(rows int, out []float32) error {
 	return nil
 }
 
-// copyFinite copies and returns notFinite. The logits of many sessions are tens of megabytes, more than one core copies in the
-// time of a step.
+// copyFinite copies and returns notFinite.
 func copyFinite(dst, src []float32) int {
-	const chunk = 1 << 18
-	if len(dst) <= chunk {
-		copy(dst, src)
-		return notFinite(dst)
-	}
-	var copies sync.WaitGroup
-	bad := make([]int, ceilDiv(len(dst), chunk))
-	for c := range bad {
-		part := dst[c*chunk : min((c+1)*chunk, len(dst))]
-		copies.Go(func() {
-			copy(part, src[c*chunk:])
-			bad[c] = notFinite(part)
-		})
-	}
-	copies.Wait()
-	for c, i := range bad {
-		if i >= 0 {
-			return c*chunk + i
+	var mu sync.Mutex
+	bad := len(dst)
+	inChunks(len(dst), func(first, end int) {
+		copy(dst[first:end], src[first:end])
+		if i := notFinite(dst[first:end]); i >= 0 {
+			mu.Lock()
+			bad = min(bad, first+i)
+			mu.Unlock()
 		}
+	})
+	if bad == len(dst) {
+		return -1
 	}
-	return -1
+	return bad
+}
+
+// inChunks calls f for all of n values, side by side if they are many: the rows of a long prompt, or the logits of many sessions,
+// are tens of megabytes, more than one core copies in a small part of a step.
+func inChunks(n int, f func(first, end int)) {
+	const chunk = 1 << 18
+	if n <= chunk {
+		f(0, n)
+		return
+	}
+	var chunks sync.WaitGroup
+	for first := 0; first < n; first += chunk {
+		chunks.Go(func() { f(first, min(first+chunk, n)) })
+	}
+	chunks.Wait()
 }
 
 // contextOf bounds the positions that the rows see, coarsely, so that few recordings serve a long session.
