@@ -292,7 +292,7 @@ func (r *Ring) Relayed() []int {
 	return hops
 }
 
-// probe sends one row around, so that ready means that an activation went through.
+// probe sends one row around, so that ready means that an activation went through, and was read out where that is to be.
 func (r *Ring) probe(ctx context.Context) error {
 	s, err := r.open(true)
 	if err != nil {
@@ -303,7 +303,11 @@ func (r *Ring) probe(ctx context.Context) error {
 	for i := range row {
 		row[i] = float32(i%7-3) / 4
 	}
-	if err := s.Push(ctx, 0, row); err != nil {
+	var a *ask
+	if r.reads {
+		a = &ask{top: 1}
+	}
+	if err := s.pushRead(0, row, a); err != nil {
 		return err
 	}
 	_, err = s.Pull(ctx)
