@@ -213,3 +213,28 @@ func TestCheckRunsWhatAnswers(t *testing.T) {
 		t.Errorf("difference %v (%v) is not that of the second token, read out by the last stage", diff, err)
 	}
 }
+
+// TestFamiliesReadOut: what families have in their readouts (soft caps, projections, tied embeddings, scales) the last stage has
+// too.
+func TestFamiliesReadOut(t *testing.T) {
+	for _, name := range familyModels(t) {
+		t.Run(name, func(t *testing.T) {
+			m := openModel(t, "families/"+name)
+			c := startCluster(t, m, nil, 1)
+			c.context = min(64, m.Spec.MaxPos)
+			near, _ := localHead(t, m, localOptions{mode: units.Int8, context: c.context})
+			h := c.connectReadout(plan.None, cutAt(m.Spec.Layers, 0)[:min(2, m.Spec.Layers)], c.options(), nil)
+			for _, sampling := range samplings {
+				g := stage.GenerateOptions{Prompt: []int{5, 6, 7}, MaxTokens: 8, Sampling: sampling}
+				want, err := near.Generate(context.Background(), g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := h.Generate(context.Background(), g)
+				if err != nil || !slices.Equal(got.IDs, want.IDs) {
+					t.Errorf("sampling %+v: ids %v (%v), the unsplit run gives %v", sampling, got.IDs, err, want.IDs)
+				}
+			}
+		})
+	}
+}
