@@ -84,7 +84,10 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 	if err := c.openDevice(needs); err != nil {
 		return err
 	}
-	if err := c.checkFit(needs, c.gate.memory(), c.gate.Device, c.gate.alike); err != nil {
+	fits := func(readout bool) error {
+		return c.checkFit(needs, c.gate.memory(), c.gate.Device, c.gate.alike, readout)
+	}
+	if err := fits(len(c.req.peers) == 0); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -97,6 +100,12 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 			return err
 		}
 		own = c.plan.Stages[0].Range
+		if c.req.spawn == 0 && c.readsHere(peers, needs) {
+			if err := fits(true); err != nil {
+				stage.ClosePeers(peers, err)
+				return err
+			}
+		}
 		for _, p := range peers {
 			if p.OnLane() {
 				c.lanes++
@@ -120,8 +129,14 @@ func (c *cluster) ownLayers() plan.Range {
 	return plan.Range{First: 0, Last: c.model.Spec.Layers - 1}
 }
 
-// checkFit refuses what a device has no memory for, before anything is loaded or asked of another machine.
-func (c *cluster) checkFit(needs clusterNeeds, have int64, device string, alike []int) error {
+// readsHere says whether the head holds the readout: if the last stage does not, or the logits of every position are wanted.
+func (c *cluster) readsHere(peers []*stage.Peer, needs clusterNeeds) bool {
+	return !stage.ReadsOut(peers) || needs.returnAll
+}
+
+// checkFit refuses what a device has no memory for before anything is loaded. Who holds the readout beside --peers is known
+// when these are reached.
+func (c *cluster) checkFit(needs clusterNeeds, have int64, device string, alike []int, readout bool) error {
 	layers := c.ownLayers().Len()
 	if c.req.spawn > 0 { // some of the stages use it too
 		o, err := c.spawnOptions(needs, alike)
@@ -133,13 +148,16 @@ func (c *cluster) checkFit(needs clusterNeeds, have int64, device string, alike 
 				layers += rng.Len()
 			}
 		}
+		readout = needs.returnAll || o.deviceOf(len(o.ranges)-1) == 0
 	}
-	return checkMemory(have, device, c.need(needs), layers, true)
+	return checkMemory(have, device, c.need(needs), layers, readout)
 }
 
 // openDevice opens what is to compute and gates it at the shapes that this process, and the stages it spawns, will use.
 func (c *cluster) openDevice(needs clusterNeeds) error {
-	fits := func(have int64, device string, alike []int) error { return c.checkFit(needs, have, device, alike) }
+	fits := func(have int64, device string, alike []int) error {
+		return c.checkFit(needs, have, device, alike, true)
+	}
 	layers := c.ownLayers().Len() > 0 || c.req.spawn > 0
 	shapes := gateShapes(&c.model.Spec, c.req.mode, layers, true, min(c.positions, headGateContext))
 	var err error
@@ -194,7 +212,7 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 		p := c.app.ui.progress("loading")
 		defer p.end()
 		var err error
-		weights, err = c.loadHere(loading, own, !stage.ReadsOut(peers) || needs.returnAll, p.of)
+		weights, err = c.loadHere(loading, own, c.readsHere(peers, needs), p.of)
 		return err
 	})
 	if len(peers) > 0 {

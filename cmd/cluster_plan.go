@@ -20,18 +20,6 @@ type planner struct {
 // plan decides the layers of the head and of each peer: those that peers hold already, or else shares. The last peer reads
 // out if it can.
 func (p *planner) plan(peers []*stage.Peer) (*plan.Plan, error) {
-	made, err := p.share(peers)
-	if err != nil {
-		return nil, err
-	}
-	for i, s := range made.Stages {
-		made.Stages[i].Readout = s.Readout && i == len(made.Stages)-1
-	}
-	return made, nil
-}
-
-// share is plan but for the readout, which every stage that can hold it is marked with.
-func (p *planner) share(peers []*stage.Peer) (*plan.Plan, error) {
 	if slices.IndexFunc(peers, (*stage.Peer).Fixed) < 0 {
 		return p.apportion(peers)
 	}
@@ -44,7 +32,14 @@ func (p *planner) share(peers []*stage.Peer) (*plan.Plan, error) {
 		stages[i] = peerStage(peer)
 		stages[i].Range = peer.Range()
 	}
-	return plan.FromRanges(p.base, p.head, stages)
+	made, err := plan.FromRanges(p.base, p.head, stages)
+	if err != nil {
+		return nil, err
+	}
+	for i := range made.Stages[:len(made.Stages)-1] { // who is not last holds no readout
+		made.Stages[i].Readout = false
+	}
+	return made, nil
 }
 
 // apportion shares out the layers the head does not run in any case over peers that hold none yet.
@@ -66,7 +61,7 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 	}
 	devices := []plan.Device{head}
 	// Where one stage does not tell its capacity, all count the same.
-	told := map[string]plan.Stage{} // what no device has
+	trips := map[string]float64{}
 	known := !slices.ContainsFunc(peers, func(p *stage.Peer) bool { return !(p.Hello.CapacityGMACs > 0) })
 	for _, peer := range peers {
 		s := peerStage(peer)
@@ -75,12 +70,9 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 			devices[0].Score = min(devices[0].Score, 1)
 		}
 		id := s.Fingerprint + "@" + s.Addr
-		told[id] = s
-		if s.Readout && s.Memory > 0 { // any of them may be the last
-			s.Memory = max(s.Memory-p.need.Head.Bytes(p.need.Limbs), 1)
-		}
+		trips[id] = s.RoundTrip
 		devices = append(devices, plan.Device{
-			ID: id, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory,
+			ID: id, Name: s.Name, Addr: s.Addr, Fingerprint: s.Fingerprint, Score: s.Score, Memory: s.Memory, Readout: s.Readout,
 		})
 	}
 	stages, err := plan.Apportion(need, devices)
@@ -95,8 +87,7 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 		}
 	}
 	for i, s := range stages {
-		from := told[s.Fingerprint+"@"+s.Addr]
-		stages[i].RoundTrip, stages[i].Readout = from.RoundTrip, from.Readout
+		stages[i].RoundTrip = trips[s.Fingerprint+"@"+s.Addr]
 	}
 	stages[0].Score = p.head.Score
 	done := p.base
@@ -130,8 +121,14 @@ func (c *cluster) planFor(peers []*stage.Peer, needs clusterNeeds) ([]*stage.Pee
 	if err != nil {
 		return nil, usageError("planning %s: %w", modelName(c.req.model), err)
 	}
+	ordered, err := orderPeers(c.plan, peers)
+	if err != nil {
+		return nil, err
+	}
+	// A plan may be older than the stages that it names.
+	c.plan.Stages[len(c.plan.Stages)-1].Readout = stage.ReadsOut(ordered)
 	p.need.Size(c.plan.Stages)
-	return orderPeers(c.plan, peers)
+	return ordered, nil
 }
 
 // need counts what the model asks of the machines.

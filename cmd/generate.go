@@ -306,7 +306,7 @@ func (a *app) summary(g *generation) {
 	if n := len(g.Stages); n > 1 && t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.2f ms per hop over %d hops", t.HopMillis, n)
 		if g.Lanes > 0 {
-			line += fmt.Sprintf(", %d stages on lanes", g.Lanes)
+			line += fmt.Sprintf(", %d of %d stages on lanes", g.Lanes, n-1)
 		}
 	}
 	a.ui.note("%s", line)

@@ -201,7 +201,7 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	devices := []plan.Device{{ID: "head", Name: p.head.Name, Head: true, Score: p.head.Score, Memory: p.head.Memory}}
 	for _, peer := range peers {
 		s := peerStage(peer)
-		devices = append(devices, plan.Device{ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Score: s.Score, Memory: s.Memory})
+		devices = append(devices, plan.Device{ID: s.Fingerprint + "@" + s.Addr, Name: s.Name, Score: s.Score, Memory: s.Memory, Readout: s.Readout})
 	}
 	return made, predict(made, p.need, devices, linksOf(made.Stages))
 }

@@ -23,6 +23,8 @@ type Device struct {
 	Score float64
 	// Memory is the free memory in bytes. 0 means not known: it does not limit.
 	Memory int64
+	// Readout says that the device holds the readout in place of the head where it is the last stage.
+	Readout bool
 }
 
 // share is a device while layers are apportioned.
@@ -35,12 +37,25 @@ type share struct {
 // Apportion shares the layers out in proportion to the scores by largest remainder, within each device's memory. The
 // stages are the head, then the others by id; a device other than the head that gets no layers is left out. The result
 // does not depend on the order of devices. A model that does not fit is a *FitError with the numbers: nothing is
-// left out or shrunk to make it fit.
+// left out or shrunk to make it fit. A head without the memory for the readout does where any other device takes it.
 func Apportion(need Need, devices []Device) ([]Stage, error) {
+	stages, err := apportion(need, devices, true)
+	var fit *FitError
+	if !errors.As(err, &fit) || slices.ContainsFunc(devices, func(d Device) bool { return !d.Head && d.Score > 0 && !d.Readout }) {
+		return stages, err
+	}
+	if others, err := apportion(need, devices, false); err == nil && reader(others) > 0 {
+		return others, nil
+	}
+	return nil, fit
+}
+
+// apportion is Apportion with a head that has room for the readout, or need not have it.
+func apportion(need Need, devices []Device, headReads bool) ([]Stage, error) {
 	if err := need.Validate(); err != nil {
 		return nil, err
 	}
-	shares, err := limits(need, devices)
+	shares, err := limits(need, devices, headReads)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +63,7 @@ func Apportion(need Need, devices []Device) ([]Stage, error) {
 
 	stages := make([]Stage, 0, len(shares))
 	next := 0
+	last := false // the last stage so far can read out
 	for _, s := range shares {
 		if s.layers == 0 && !s.Head {
 			continue
@@ -60,14 +76,16 @@ func Apportion(need Need, devices []Device) ([]Stage, error) {
 		stages = append(stages, Stage{
 			Name: s.Name, Head: s.Head, Addr: s.Addr, Fingerprint: s.Fingerprint, Range: r, Score: s.Score, Memory: s.Memory,
 		})
+		last = s.Readout && !s.Head
 	}
+	stages[len(stages)-1].Readout = last
 	need.Size(stages)
 	return stages, nil
 }
 
-// limits puts the devices in order and finds what each can take. It fails unless exactly one device is the head and
-// all layers find room.
-func limits(need Need, devices []Device) ([]share, error) {
+// limits puts the devices in order and finds what each can take, beside the readout where it may have to hold that. It fails
+// unless exactly one device is the head and all layers find room.
+func limits(need Need, devices []Device, headReads bool) ([]share, error) {
 	shares, err := order(devices)
 	if err != nil {
 		return nil, err
@@ -75,10 +93,14 @@ func limits(need Need, devices []Device) ([]share, error) {
 	room, able := 0, false
 	for i := range shares {
 		s := &shares[i]
-		fits := need.Fit(s.Memory, s.Head)
+		reads := s.Readout // any of them may be the last
+		if s.Head {
+			reads = headReads
+		}
+		fits := need.Fit(s.Memory, reads)
 		if s.Head && fits < 0 {
 			return nil, &FitError{What: fmt.Sprintf("embedding, readout and buffers on the head (%s)", s.Name),
-				Need: need.Total(0, true), Have: Usable(s.Memory)}
+				Need: need.Total(0, reads), Have: Usable(s.Memory)}
 		}
 		if s.Score > 0 {
 			able = true

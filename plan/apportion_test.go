@@ -70,6 +70,55 @@ func TestApportion(t *testing.T) {
 	}
 }
 
+// readerDevice is a device that can hold the readout in place of the head.
+func readerDevice(name string, score float64, memory int64) Device {
+	d := device(name, score, memory)
+	d.Readout = true
+	return d
+}
+
+// The readout is where the plan says, and there is memory for it there: with the head, unless the last stage takes it.
+func TestApportionReadout(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		layers  int
+		devices []Device
+		want    string // "" for a plan that does not fit
+		reads   bool   // the last stage
+	}{
+		{"last reads", 4, []Device{device("head", 0, 0), readerDevice("a", 1, 0)}, "head none, a 0-3", true},
+		{"only one that is not last could", 4, []Device{device("head", 0, 0), readerDevice("a", 1, 0), device("b", 1, 0)}, "head none, a 0-1, b 2-3", false},
+		{"nobody else is left", 4, []Device{device("head", 1, 0), readerDevice("a", 0, 0)}, "head 0-3", false},
+		{"room for it", 8, []Device{device("head", 1, 0), readerDevice("a", 100, holds(2, true))}, "head 0-5, a 6-7", true},
+		{"head too small for it", 4, []Device{device("head", 0, holds(0, false)), readerDevice("a", 1, 0), readerDevice("b", 1, 0)}, "head none, a 0-1, b 2-3", true},
+		{"head too small for it that helps", 4, []Device{device("head", 1, holds(1, false)), readerDevice("a", 1, 0)}, "head 0-0, a 1-3", true},
+		{"head too small, not all could", 4, []Device{device("head", 0, holds(0, false)), device("a", 1, 0), readerDevice("b", 1, 0)}, "", false},
+		{"head too small, the others too slow", 1, []Device{device("head", 100, holds(1, false)), readerDevice("a", 1, 0)}, "", false},
+		{"no room for it", 4, []Device{device("head", 0, 0), readerDevice("a", 1, holds(4, false))}, "", false},
+	} {
+		stages, err := Apportion(mib(c.layers), c.devices)
+		var fit *FitError
+		switch {
+		case c.want == "":
+			if !errors.As(err, &fit) {
+				t.Errorf("%s: got %s, %v; want what does not fit", c.name, cut(stages), err)
+			}
+		case err != nil || cut(stages) != c.want:
+			t.Errorf("%s: got %s, %v; want %s", c.name, cut(stages), err, c.want)
+		default:
+			for i, s := range stages {
+				if got, want := s.Readout, c.reads && i == len(stages)-1; got != want {
+					t.Errorf("%s: stage %s reads out: %v", c.name, s.Name, got)
+				}
+				holds := s.Head && !c.reads || s.Readout
+				if got, want := s.WeightBytes, mib(c.layers).WeightBytes(s.Range.Len(), holds); got != want {
+					t.Errorf("%s: stage %s holds %d bytes of weights, want %d", c.name, s.Name, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestApportionCounts(t *testing.T) {
 	need := Need{
 		Layers: 4, Limbs: 2, Layer: Tensors{Weights: 100, Rows: 10, Vectors: 5}, Head: Tensors{Weights: 50, Rows: 5, Vectors: 1, Raw: 7},

@@ -54,10 +54,10 @@ func (n Need) Validate() error {
 	return nil
 }
 
-// WeightBytes is the quantised weights of a stage of so many layers.
-func (n Need) WeightBytes(layers int, head bool) int64 {
+// WeightBytes is the quantised weights of a stage of so many layers, and of embedding and readout where it holds these.
+func (n Need) WeightBytes(layers int, readout bool) int64 {
 	b := int64(layers) * n.Layer.Bytes(n.Limbs)
-	if head {
+	if readout {
 		b += n.Head.Bytes(n.Limbs)
 	}
 	return b
@@ -69,8 +69,8 @@ func (n Need) KVBytes(layers int) int64 {
 }
 
 // Total is all a stage of so many layers allocates.
-func (n Need) Total(layers int, head bool) int64 {
-	return n.WeightBytes(layers, head) + n.KVBytes(layers) + n.Scratch
+func (n Need) Total(layers int, readout bool) int64 {
+	return n.WeightBytes(layers, readout) + n.KVBytes(layers) + n.Scratch
 }
 
 // Size fills in the bytes of the stages of a plan from their ranges.
@@ -83,13 +83,13 @@ func (n Need) Size(stages []Stage) {
 	}
 }
 
-// Fit is how many layers fit into a device's memory (free bytes), -1 if not even the head's own part does.
+// Fit is how many layers fit into a device's memory (free bytes), -1 if not even the readout does where it is held.
 // Memory 0 means not known and does not limit.
-func (n Need) Fit(memory int64, head bool) int {
+func (n Need) Fit(memory int64, readout bool) int {
 	if memory <= 0 {
 		return n.Layers
 	}
-	room := Usable(memory) - n.Total(0, head)
+	room := Usable(memory) - n.Total(0, readout)
 	if room < 0 {
 		return -1
 	}
