@@ -2,14 +2,18 @@ package stage_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"dchain/plan"
 	"dchain/stage"
+	"dchain/transport"
 	"dchain/units"
 )
 
@@ -236,5 +240,91 @@ func TestFamiliesReadOut(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStrayAsks: asks that no head of ours sends end in a fault of their session or in nothing, and the stage serves on.
+func TestStrayAsks(t *testing.T) {
+	m := openModel(t, "tales-llama")
+	whole := plan.Range{First: 0, Last: 5}
+	c := startCluster(t, m, nil, 2)
+	server := c.serve(m, whole, func(o *stage.ServerOptions) { o.Readout = true })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close(nil)
+	hello := local(m)
+	send := func(f transport.Frame) {
+		t.Helper()
+		if err := link.Send(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recv := func() transport.Frame {
+		t.Helper()
+		for {
+			f, err := link.Recv(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, ok := f.(*transport.Receipt); !ok || len(r.Hashes) > 0 {
+				return f
+			}
+		}
+	}
+	send(&hello)
+	recv()
+	send(&transport.Assignment{Stage: 1, Stages: 1, Fingerprint: hello.Fingerprint, First: 0, Last: 5, Context: 64, Sessions: 2})
+	if f, ok := recv().(*transport.Ready); !ok {
+		t.Fatalf("%T instead of ready", f)
+	}
+	push := func(seq, pos int32) *transport.Activation {
+		a := transport.NewActivation(m.Spec.Hidden)
+		for i := range a.Hidden {
+			a.Hidden[i] = float32(i%5) / 4
+		}
+		a.Seq, a.TokenIdx, a.NextIndex, a.ModelHash = seq, pos, 1, binary.LittleEndian.Uint32(hello.Fingerprint[:])
+		a.Seal()
+		send(a)
+		back, ok := recv().(*transport.Activation)
+		if !ok || back.Seq != seq || back.TokenIdx != pos {
+			t.Fatalf("%+v came back from position %d of session %d", back, pos, seq)
+		}
+		return back
+	}
+	send(&transport.Ask{Seq: -1, TokenIdx: 0, Top: 1}) // of no session
+	send(&transport.Ask{Seq: 5, TokenIdx: math.MinInt32, Top: math.MaxInt32})
+	if got := len(push(5, 0).Hidden); got != 1+m.Spec.Vocab {
+		t.Errorf("%d numbers answer an ask for more tokens than there are", got)
+	}
+	send(&transport.Ask{Seq: 5, TokenIdx: math.MaxInt32})
+	if got := len(push(5, 1).Hidden); got != m.Spec.Hidden {
+		t.Errorf("%d numbers come back before the row that is asked for", got)
+	}
+	send(&transport.Ask{Seq: 5, TokenIdx: 2, Top: 3})
+	if got := len(push(5, 2).Hidden); got != 1+2*stage.Candidates {
+		t.Errorf("%d numbers answer an ask for 3 tokens", got)
+	}
+	send(&transport.Ask{Seq: 6, Top: 1})
+	send(&transport.Ask{Seq: 7, Top: 1}) // there are two slots
+	if f, ok := recv().(*transport.Fault); !ok || f.Code != transport.FaultSessions || f.Seq != 7 {
+		t.Errorf("%+v answers an ask for a session too many", f)
+	}
+	for _, seq := range []int32{5, 6} {
+		send(&transport.Finished{Seq: seq})
+		if f, ok := recv().(*transport.Finished); !ok || f.Seq != seq {
+			t.Errorf("%+v answers the end of session %d", f, seq)
+		}
+	}
+	send(&transport.Ask{Seq: 5, Top: 1}) // of a session that has ended
+	send(&transport.Ask{Seq: 8, Top: 1})
+	if got := push(8, 0).Hidden; len(got) != 3 || got[0] != 1 {
+		t.Errorf("%v answers an ask for a token", got)
+	}
+	if n := server.Engine().SessionsInUse(); n != 1 {
+		t.Errorf("%d slots are in use", n)
 	}
 }
