@@ -147,7 +147,7 @@ func TestLostDevice(t *testing.T) {
 			lost.left.Store(2)
 			o.Device = lost
 			if loading {
-				o.Device = lostDevice{lost}
+				o.Device = failingDevice{lost, vk.ErrDeviceLost}
 			}
 			o.Demote = func(context.Context) (units.Device, transport.Hello, error) {
 				devices.Add(1)
@@ -173,11 +173,55 @@ func TestLostDevice(t *testing.T) {
 	}
 }
 
-// lostDevice is lost before it has matrices.
-type lostDevice struct{ units.Device }
+// TestFixedLayersFindADevice: a stage whose layers are fixed loads them on the next device where one is lost or has no room.
+func TestFixedLayersFindADevice(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	serve := func(errs []error, last units.Device) (*stage.Server, error) {
+		opts := stage.ServerOptions{
+			Device: failingDevice{newDevice(t, 1), errs[0]},
+			Listen: transport.ListenOptions{Addr: "127.0.0.1:0", Identity: newIdentity(t), Authorize: func(transport.PublicKey) bool { return true }},
+			Model:  m, Range: plan.Range{First: 0, Last: 7}, Mode: units.Int8, Context: 64, Sessions: 1,
+		}
+		opts.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+			if errs = errs[1:]; len(errs) > 0 {
+				return failingDevice{newDevice(t, 1), errs[0]}, opts.Local, nil
+			}
+			if last == nil {
+				return nil, opts.Local, errors.New("--backend allows no other")
+			}
+			return last, opts.Local, nil
+		}
+		return stage.NewServer(t.Context(), opts)
+	}
+	end, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, errs := range [][]error{{vk.ErrDeviceLost}, {vk.ErrOutOfMemory, vk.ErrOutOfMemory}} {
+		s, err := serve(errs, newDevice(t, 1))
+		if err != nil || s.Engine() == nil {
+			t.Errorf("after %v: %v", errs, err)
+			continue
+		}
+		if err := s.Run(end); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := serve([]error{vk.ErrOutOfMemory}, nil); err == nil || !strings.Contains(err.Error(), vk.ErrOutOfMemory.Error()) || !strings.Contains(err.Error(), "no other") {
+		t.Errorf("without another device: %v", err)
+	}
+	damaged := errors.New("a damaged file")
+	if _, err := serve([]error{damaged}, newDevice(t, 1)); !errors.Is(err, damaged) {
+		t.Errorf("another device does not mend %v, but it gives %v", damaged, err)
+	}
+}
 
-func (lostDevice) NewLinear(string, int, int, units.WeightMode) (units.Linear, error) {
-	return nil, fmt.Errorf("allocating on a device: %w", vk.ErrDeviceLost)
+// failingDevice fails before it has matrices.
+type failingDevice struct {
+	units.Device
+	err error
+}
+
+func (d failingDevice) NewLinear(string, int, int, units.WeightMode) (units.Linear, error) {
+	return nil, fmt.Errorf("allocating on a device: %w", d.err)
 }
 
 // TestDemotionFails: a stage that has no other device says so, and how to go on from then on.

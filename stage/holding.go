@@ -2,12 +2,14 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"dchain/inspect"
 	"dchain/plan"
 	"dchain/transport"
 	"dchain/units"
+	"dchain/units/vk"
 )
 
 // take gives a member the layers of its assignment. Assignments take turns: of two at once, the second finds what the first has
@@ -99,6 +101,20 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 	defer s.mu.Unlock()
 	s.held = held
 	return held, nil
+}
+
+// loadFirst loads the layers that are fixed when the stage starts, on the next best device as long as one is of no use for them.
+func (s *Server) loadFirst(ctx context.Context) error {
+	for {
+		_, err := s.loadFixed(ctx)
+		if s.opts.Demote == nil || !units.Unusable(err) && !errors.Is(err, vk.ErrOutOfMemory) {
+			return err
+		}
+		s.condemn(err)
+		if err := s.demote(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // loadFixed loads the layers that are fixed.

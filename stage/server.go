@@ -17,8 +17,9 @@ import (
 // ServerOptions configures a stage that serves heads over the network.
 type ServerOptions struct {
 	Device units.Device
-	// Demote closes the device, which gave a wrong bit or is lost, and opens the next best that computes right ones, with what the stage
-	// says of itself then. It is called when nothing of the old device is in use. Without it, the stage refuses all work.
+	// Demote closes the device, which gave a wrong bit, is lost, or has no room for layers that are fixed, and opens the next
+	// best that computes right ones, with what the stage says of itself then. It is called when nothing of the old device is in
+	// use. Without it, the stage refuses all work.
 	Demote func(ctx context.Context) (units.Device, transport.Hello, error)
 	Listen transport.ListenOptions // Authorize is extended by the predecessors of assigned rings
 	Dial   transport.DialOptions   // for reaching the next stage
@@ -84,7 +85,7 @@ func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
 		if opts.Model == nil {
 			return nil, errors.New("serving fixed layers: no model given")
 		}
-		if _, err := s.loadFixed(ctx); err != nil {
+		if err := s.loadFirst(ctx); err != nil {
 			return nil, err
 		}
 	}
