@@ -143,12 +143,13 @@ func (c *cluster) checkFit(needs clusterNeeds, have int64, device string, alike 
 		if err != nil {
 			return err
 		}
+		readout = needs.returnAll
 		for i, rng := range o.ranges {
 			if o.deviceOf(i) == 0 {
 				layers += rng.Len()
+				readout = readout || o.reads(i)
 			}
 		}
-		readout = needs.returnAll || o.deviceOf(len(o.ranges)-1) == 0
 	}
 	return checkMemory(have, device, c.need(needs), layers, readout)
 }
@@ -349,6 +350,7 @@ func (c *cluster) spawnOptions(needs clusterNeeds, devices []int) (spawnOptions,
 	ranges, err := c.spawnRanges()
 	return spawnOptions{
 		request: c.req, kernels: c.gate.Kernels, devices: devices, ranges: ranges, positions: c.positions, sessions: max(needs.sessions, 1),
+		returnAll: needs.returnAll,
 	}, err
 }
 

@@ -54,7 +54,11 @@ type spawnOptions struct {
 	ranges    []plan.Range
 	positions int
 	sessions  int
+	returnAll bool // the head reads out every position itself
 }
+
+// reads says whether the child that is i-th, from 0, holds the readout.
+func (o *spawnOptions) reads(i int) bool { return i == len(o.ranges)-1 && !o.returnAll }
 
 func (k *children) start(ctx context.Context, o spawnOptions) error {
 	var err error
@@ -72,7 +76,7 @@ func (k *children) start(ctx context.Context, o spawnOptions) error {
 			"serve-stage", "--model", modelName(r.model), "--weights", r.mode.String(), "--layers", layers.String(),
 			"--ctx", strconv.Itoa(o.positions), "--max-sessions", strconv.Itoa(o.sessions), "--threads", strconv.Itoa(r.threads),
 			"--audit-every", strconv.Itoa(r.audit),
-			"--cache=" + strconv.FormatBool(r.cache), "--lanes=" + strconv.FormatBool(r.lanes), "--readout=" + strconv.FormatBool(i == len(o.ranges)-1),
+			"--cache=" + strconv.FormatBool(r.cache), "--lanes=" + strconv.FormatBool(r.lanes), "--readout=" + strconv.FormatBool(o.reads(i)),
 			"--listen", "127.0.0.1:0", "--identity", filepath.Join(k.dir, strconv.Itoa(i+1)), "--authorized-keys", authorized, "--until-eof",
 		}, o.backendArgs(i)...))
 		if err != nil {

@@ -32,6 +32,17 @@ func TestSpawnDevices(t *testing.T) {
 	}
 }
 
+// The last child reads out, unless the head does.
+func TestSpawnReadout(t *testing.T) {
+	o := spawnOptions{ranges: make([]plan.Range, 2)}
+	if o.reads(0) || !o.reads(1) {
+		t.Error("not the last child alone reads out")
+	}
+	if o.returnAll = true; o.reads(0) || o.reads(1) {
+		t.Error("a child reads out beside the head")
+	}
+}
+
 // The memory that a head must have holds the readout where that is its own: not where the last stage has told that it reads out,
 // nor where a spawned one does so on another GPU.
 func TestFitOfReadout(t *testing.T) {

@@ -328,3 +328,34 @@ func TestStrayAsks(t *testing.T) {
 		t.Errorf("%d slots are in use", n)
 	}
 }
+
+// TestReadoutOfTurns: in a session that goes on after an answer the rows of a long prompt are not read out but for the last.
+func TestReadoutOfTurns(t *testing.T) {
+	m := openModel(t, "tales-llama")
+	near, _ := localHead(t, m, localOptions{mode: units.Int8, context: 512})
+	c := startCluster(t, m, nil, 1)
+	c.context = 512
+	h := c.connectReadout(plan.None, cutAt(m.Spec.Layers, 2), c.options(), nil)
+	ctx := context.Background()
+	var answers [2][]int
+	for i, head := range []*stage.Head{near, h} {
+		seq, err := head.Open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var history []int
+		for turn, n := range []int{150, 1, 1, 90, 1, 65, 64, 1, 7} {
+			input := longPrompt(t, m, n)
+			history = append(history, input...)
+			id, err := seq.Next(ctx, input, stage.NewSampler(samplings[turn%len(samplings)]), history)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers[i] = append(answers[i], id)
+		}
+		seq.Close()
+	}
+	if !slices.Equal(answers[0], answers[1]) {
+		t.Errorf("the last stage gives %v, one process %v", answers[1], answers[0])
+	}
+}
