@@ -3,6 +3,10 @@ package stage
 import (
 	"testing"
 	"time"
+
+	"dchain/inspect"
+	"dchain/plan"
+	"dchain/units"
 )
 
 func members(ids ...int32) map[int32]bool {
@@ -83,5 +87,51 @@ func TestCrowdPatience(t *testing.T) {
 	c.ran(members(1, 2))
 	if got := c.patience(); got > time.Minute {
 		t.Errorf("beside a session that took an hour: %v, want a quarter of the other's round", got)
+	}
+}
+
+// TestEngineForgets: a batch does not wait for a session that has ended.
+func TestEngineForgets(t *testing.T) {
+	m, err := inspect.Open(t.Context(), "../testdata/tales-qwen2", inspect.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	dev, err := units.NewCPU(units.CPUOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	w, err := Load(t.Context(), m, dev, LoadOptions{Range: plan.Range{First: 0, Last: 0}, Context: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	e, err := NewEngine(w, EngineOptions{Context: 16, Sessions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(s Session, pos int) {
+		t.Helper()
+		if err := s.Push(t.Context(), pos, make([]float32, m.Spec.Hidden)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Pull(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sessions [2]Session
+	for i := range sessions {
+		if sessions[i], err = e.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		step(sessions[i], 0)
+	}
+	sessions[0].Close()
+	step(sessions[1], 1)
+	sessions[1].Close()
+	e.Close()
+	if n := len(e.crowd.last); n != 1 {
+		t.Errorf("%d sessions are expected to come back", n)
 	}
 }
