@@ -119,7 +119,7 @@ shared uint quad[TILE == 4u ? 2u * 4u * 4u * HDV : 1u]; // [limbs][rows][words] 
 
 // together says that the rows of the tile are four positions that share the words of the values.
 bool together(uint row0) {
-    if (TILE != 4u || row0 + TILE > rows || slotOf(row0) == NO_SLOT || positionOf(row0) % 4 != 0) {
+    if (TILE != 4u || row0 + TILE > rows || slotOf(row0) == NO_SLOT || uint(positionOf(row0)) % 4u != 0u) {
         return false;
     }
     for (uint i = 1u; i < TILE; i++) {
