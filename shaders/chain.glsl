@@ -35,7 +35,7 @@ void await(uint awaited, uint workgroups) {
             [[unroll]] for (uint i = 0u; i < POLLS; i++) {
                 counted = counted || atomicLoad(counters[awaited], SCOPE_DEVICE, RELAXED) >= workgroups;
             }
-            if (round == MAX_ROUNDS) {
+            if (!counted && round == MAX_ROUNDS) {
                 atomicOr(stalled, 1u);
             }
             if (!counted && round % 64u == 0u && atomicLoad(stalled, SCOPE_DEVICE, RELAXED) != 0u) {

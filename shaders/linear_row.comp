@@ -277,24 +277,6 @@ float addend(Place p) { return ADD && p.there ? residual[first + p.n] : 0.0; }
 
 ivec3 sums[RESULTS];
 
-uint touched = 0u;
-
-void touch(Place p, uint at) {
-    if (!p.there) {
-        return;
-    }
-    if (MATRICES > 2u && p.matrix == 2u) {
-        touched |= weightsC[p.n * KV + at].x;
-    } else if (MATRICES > 1u && p.matrix == 1u) {
-        touched |= weightsB[p.n * KV + at].x;
-    } else {
-        touched |= weightsA[p.n * KV + at].x;
-        if (GATED) {
-            touched |= weightsB[p.n * KV + at].x;
-        }
-    }
-}
-
 // finish writes an output from the sums.
 void finish(Place p, Factors f) {
     uint column = first + p.n;

@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 
 // Norms, NUMERICS.md section 5: y = norm(x) * w + b over each of the groups of a row, after x = a + b where ADD says so, and
-// quantised after (section 2) where QUANTIZE does. With FINISH the addend is the output of a matrix,
-// which is kept too, from the sums of linear_matrix.comp (linear_parts.glsl). Workgroup (group, row) holds its K values in registers, so that input and output may be the same
-// buffer. Only whole rows are added or quantised.
+// quantised after (section 2) where QUANTIZE does. With FINISH the addend is the output of a matrix, which is kept too, from the
+// sums of linear_matrix.comp (linear_parts.glsl). Workgroup (group, row) holds its K values in registers, so that input and
+// output may be the same buffer. Only whole rows are added or quantised.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint PER = 1u; // PER * workgroup size >= words of a group
