@@ -1,6 +1,8 @@
 package units
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -85,5 +87,51 @@ func TestVulkanChains(t *testing.T) {
 	got, taken, notes = run(true, 1)
 	if !slices.Equal(got, want) || taken != 0 || len(notes) != 1 || !strings.Contains(notes[0], "order") {
 		t.Errorf("waiting in vain: %d dispatches are chained still; the same bits: %v; notes %q", taken, slices.Equal(got, want), notes)
+	}
+}
+
+// TestVulkanChainFails: a dispatch that cannot compute the row is reported from within a chain as with barriers, and holds up none
+// after it.
+func TestVulkanChainFails(t *testing.T) {
+	s := layerShapes[0]
+	const layer, context = 20, 256 // operations of the first one
+	for _, c := range []struct {
+		name  string
+		fault func(p *Program, huge func(n int) Vector)
+		want  OpKind
+	}{
+		{"input of the feed-forward", func(p *Program, huge func(n int) Vector) { p.Ops[12].Weight = huge(s.hidden) }, OpQuantize},
+		{"input of attention", func(p *Program, huge func(n int) Vector) { p.Ops[layer].Weight = huge(s.hidden) }, OpQuantize},
+		{"keys", func(p *Program, huge func(n int) Vector) {
+			p.Ops[3].Bias, p.Ops[6].Cos = huge(s.kvHeads*s.headDim), huge(context*s.headDim/2)
+		}, OpStoreKV},
+		{"queries", func(p *Program, huge func(n int) Vector) { p.Ops[5].Cos = huge(context * s.headDim / 2) }, OpAttend},
+	} {
+		var errs [2]error
+		for i, chained := range []bool{false, true} {
+			d := vulkanTest(t, VulkanOptions{Note: func(text string) { t.Errorf("%s: %s", c.name, text) }})
+			d.unchained.Store(!chained)
+			p := layersProgram(t, d, s, 1, context)
+			c.fault(&p, func(n int) Vector {
+				v, err := d.NewVector("huge", slices.Repeat([]float32{3e38}, n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			})
+			e, err := d.Compile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			series := gateSeries(9)
+			errs[i] = e.Run([]Row{{}}, series.values(s.hidden, 1000), make([]float32, s.hidden))
+			var oe *OpError
+			if !errors.As(errs[i], &oe) || oe.Op != c.want {
+				t.Errorf("%s, chained %v: %v, want an error of %s", c.name, chained, errs[i], c.want)
+			}
+		}
+		if fmt.Sprint(errs[0]) != fmt.Sprint(errs[1]) {
+			t.Errorf("%s: chained %v, with barriers %v", c.name, errs[1], errs[0])
+		}
 	}
 }
