@@ -257,19 +257,19 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 	}
 	g.checks = append(g.checks, GateCheck{op, shape, 2 * n * width})
 	for _, size := range steps {
-		if err := g.repeated(dev, shape, size, in, want); err != nil {
+		if err := g.repeated(dev, op, shape, size, in, want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// batchStepper is a device that computes linear operations in other ways from certain sizes of batch on.
+// batchStepper is a device that computes linear operations and norms in other ways from certain sizes of batch on.
 type batchStepper interface{ batchSteps() []int }
 
 // stepsOf are those sizes, for an operation that has some.
 func (g *gate) stepsOf(op OpKind) []int {
-	if b, ok := g.dev.Device.(batchStepper); ok && op == OpLinear {
+	if b, ok := g.dev.Device.(batchStepper); ok && (op == OpLinear || op == OpNorm) {
 		return b.batchSteps()
 	}
 	return nil
@@ -277,7 +277,7 @@ func (g *gate) stepsOf(op OpKind) []int {
 
 // repeated compares a large batch of the input rows in turn, and then of the first alone: one in which wide rows are
 // everywhere, and one without.
-func (g *gate) repeated(dev Executable, shape string, size int, in, want []float32) error {
+func (g *gate) repeated(dev Executable, op OpKind, shape string, size int, in, want []float32) error {
 	n := len(gateInputs)
 	inWidth, width := len(in)/n, len(want)/n
 	rows, batch := make([]Row, size), make([]float32, 0, size*inWidth)
@@ -291,15 +291,15 @@ func (g *gate) repeated(dev Executable, shape string, size int, in, want []float
 		}
 		shape := fmt.Sprintf("%s, batch of %d", shape, size)
 		if err := g.run(dev, rows, batch, got); err != nil {
-			return fmt.Errorf("%s %s: %w", OpLinear, shape, err)
+			return fmt.Errorf("%s %s: %w", op, shape, err)
 		}
-		if err := g.compare(OpLinear, shape, 0, got, expect, width); err != nil {
+		if err := g.compare(op, shape, 0, got, expect, width); err != nil {
 			if wrong, ok := err.(*GateError); ok {
 				wrong.Input = gateInputs[wrong.Row%kinds].name
 			}
 			return err
 		}
-		g.checks = append(g.checks, GateCheck{OpLinear, shape, size * width})
+		g.checks = append(g.checks, GateCheck{op, shape, size * width})
 	}
 	return nil
 }
@@ -331,7 +331,7 @@ func (g *gate) compare(op OpKind, shape string, first int, got, want []float32, 
 	return nil
 }
 
-// linear gates OpQuantize and OpLinear, without and with a bias.
+// linear gates OpQuantize and OpLinear, without and with a bias, and the addition of the output to a row, which devices merge.
 func (g *gate) linear(l LinearShape) error {
 	n := l.N
 	if n*l.K > gateWeights {
@@ -353,8 +353,10 @@ func (g *gate) linear(l LinearShape) error {
 						return Program{}, err
 					}
 				}
-				return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}},
-					Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}, op}}, nil
+				quantise, residual := Op{Kind: OpQuantize, Dst: 1, A: 0, B: None}, op
+				residual.Dst = 3
+				return Program{In: 0, Out: 3, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}, {F32, n}},
+					Ops: []Op{quantise, residual, {Kind: OpScale, Dst: 3, A: 3, B: None, Scale: -0.7}, quantise, op, {Kind: OpAdd, Dst: 3, A: 3, B: 2}}}, nil
 			})
 		if err != nil {
 			return err
@@ -382,13 +384,25 @@ func (g *gate) norms(width int) error {
 		if err != nil {
 			return err
 		}
-		for _, gated := range []bool{false, true} {
-			err := g.check(OpLinear, fmt.Sprintf("norm of %s, before matrices, gated %v", shape, gated), width, func(d Device, s *gateSeries) (Program, error) {
+		for _, c := range []struct {
+			gated bool
+			act   ActKind
+			added bool // the row is a sum
+		}{{false, 0, false}, {true, SiLU, false}, {true, GELUTanh, false}, {false, 0, true}, {true, SiLU, true}, {true, GELUTanh, true}} {
+			if kind == LayerNorm && (c.added || c.act == GELUTanh) { // that of a sum is like that of a row, what follows like that of the other kind
+				continue
+			}
+			shape := fmt.Sprintf("norm of %s, before matrices, gated %v by kind %d, of a sum %v", shape, c.gated, c.act, c.added)
+			err := g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
 				op, err := norm(d, s)
 				if err != nil {
 					return Program{}, err
 				}
-				return g.normedLinears(d, s, op, width, gated)
+				p, err := g.normedLinears(d, s, op, width, c.gated, c.act)
+				if c.added {
+					p.Ops = slices.Insert(p.Ops, 0, Op{Kind: OpAdd, Dst: 0, A: 0, B: 0})
+				}
+				return p, err
 			})
 			if err != nil {
 				return err
@@ -398,9 +412,9 @@ func (g *gate) norms(width int) error {
 	return nil
 }
 
-// normedLinears is three matrices of a normalised row, or a gated feed-forward of it that is added to the row, and a second one,
-// without a gate.
-func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated bool) (Program, error) {
+// normedLinears is three matrices of a normalised row, or a feed-forward of it, gated by that kind, that is added to the row, and a
+// second one, without a gate.
+func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated bool, act ActKind) (Program, error) {
 	const inner = 136 // inputs, enough that a device may share them out
 	p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {F32, width}, {Limbs, width}, {F32, inner}, {F32, inner}, {F32, inner}, {F32, inner},
 		{Limbs, inner}, {F32, width}}}
@@ -433,7 +447,7 @@ func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated 
 	if err := up(3, 4); err != nil {
 		return p, err
 	}
-	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: SiLU, Dst: 3, A: 3, B: 4})
+	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: act, Dst: 3, A: 3, B: 4})
 	if err := down(); err != nil {
 		return p, err
 	}

@@ -2,10 +2,19 @@ package units
 
 import "fmt"
 
-// attention gates OpStoreKV and OpAttend over ctx positions: a prefill, then single rows late in the context.
+// attention gates OpStoreKV and OpAttend over ctx positions, and over all for which the device has another way: a prefill, then
+// single rows late in the context.
 func (g *gate) attention(s GateShapes, ctx, window int) error {
 	if ctx < 1 || s.KVHeads < 1 || s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("attention of %d heads, %d key-value heads, %d positions", s.Heads, s.KVHeads, s.Context)
+	}
+	prompt, ends := 0, []int{ctx}
+	if d, ok := g.dev.Device.(attendStepper); ok {
+		rows, contexts := d.attendSteps()
+		prompt = rows
+		if window == 0 {
+			ends, ctx = contexts, contexts[len(contexts)-1]
+		}
 	}
 	shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d, cap %v, alibi %v",
 		s.Heads, s.HeadDim, s.KVHeads, ctx, window, s.Cap, s.ALiBi)
@@ -23,12 +32,12 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 	if store.dev, store.ref, store.width, err = g.pair(build(false)); err != nil {
 		return err
 	}
-	return g.attentionRuns(shape, s.KVHeads*s.HeadDim, ctx, attend, store)
+	return g.attentionRuns(shape, s.KVHeads*s.HeadDim, ctx, prompt, ends, attend, store)
 }
 
 // attentionProgram stores a row as the keys, so that what fills limbs and exponents to their ends gets into the cache,
 // and the row plus its norm as the values, and attends with a linear of the row or only stores. Queries are bounded, so that
-// ordinary rows spread their weight over many positions. With a window, queries and keys are rotated where they are to be.
+// ordinary rows spread their weight over many positions. Without a window, queries and keys are rotated where they are to be.
 func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, window int, attend bool, caches map[Device]Cache) (Program, error) {
 	width, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	if caches[d] == nil {
@@ -48,7 +57,7 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 		Ops:  []Op{norm, {Kind: OpAdd, Dst: 2, A: 0, B: 1}},
 	}
 	var rotations []Op
-	if s.RotaryDim > 0 && window > 0 {
+	if s.RotaryDim > 0 && window == 0 {
 		if rotations, err = g.rotations(d, s, ctx, 5, 0); err != nil {
 			return Program{}, err
 		}
@@ -81,10 +90,14 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 // heads gates attention of the outputs of three matrices, without and with biases, in what devices merge with it.
 func (g *gate) heads(s GateShapes) error {
 	const width = 200 // enough inputs that a device may share them out
-	ctx := len(gateInputs)
+	ctx, prompt := len(gateInputs), 0
+	if d, ok := g.dev.Device.(attendStepper); ok {
+		prompt, _ = d.attendSteps()
+		ctx = max(ctx, prompt)
+	}
 	for _, bias := range []bool{false, true} {
 		shape := fmt.Sprintf("%d heads of %d, %d key-value heads, of matrices, bias %v", s.Heads, s.HeadDim, s.KVHeads, bias)
-		err := g.check(OpAttend, shape, width, func(d Device, sr *gateSeries) (Program, error) {
+		build := func(d Device, sr *gateSeries) (Program, error) {
 			q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 			cache, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: ctx, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
 			if err != nil {
@@ -113,12 +126,61 @@ func (g *gate) heads(s GateShapes) error {
 			p.Ops = append(append(p.Ops, rotations...), Op{Kind: OpStoreKV, Dst: None, A: keys, B: values},
 				Op{Kind: OpAttend, Dst: 6, A: queries, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Scale: 0.05})
 			return p, err
-		})
-		if err != nil {
+		}
+		if err := g.check(OpAttend, shape, width, build); err != nil {
+			return err
+		}
+		if err := g.prompt(shape, width, prompt, build); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// prompt compares a batch of that many rows, the first of a session.
+func (g *gate) prompt(shape string, width, rows int, build builder) error {
+	if rows == 0 {
+		return nil
+	}
+	shape = fmt.Sprintf("%s, a prompt of %d", shape, rows)
+	var runs attentionPair
+	var err error
+	if runs.dev, runs.ref, runs.width, err = g.pair(build); err != nil {
+		return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
+	}
+	s := gateSeries(g.seed + 3)
+	in := make([]float32, rows*width)
+	for r := range rows {
+		gateInputs[r%len(gateInputs)].fill(in[r*width:(r+1)*width], &s)
+	}
+	if err := prepare(runs.dev, rowsAt(0, rows)); err != nil {
+		return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
+	}
+	return g.attentionRun(shape, width, in, runs, 0, rows)
+}
+
+// rowsAt are rows of one session at the positions from first on.
+func rowsAt(first, count int) []Row {
+	rows := make([]Row, count)
+	for i := range rows {
+		rows[i].Pos = first + i
+	}
+	return rows
+}
+
+// attentionRun compares a batch of count rows at the positions from first on; in are those of all positions.
+func (g *gate) attentionRun(shape string, width int, in []float32, e attentionPair, first, count int) error {
+	rows := rowsAt(first, count)
+	x := in[first*width : (first+count)*width]
+	got, want := make([]float32, count*e.width), make([]float32, count*e.width)
+	if err := e.ref.Run(rows, x, want); err != nil {
+		return fmt.Errorf("%s %s, reference: %w", OpAttend, shape, err)
+	}
+	if err := g.run(e.dev, rows, x, got); err != nil {
+		return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
+	}
+	g.checks = append(g.checks, GateCheck{OpAttend, shape, len(got)})
+	return g.compare(OpAttend, shape, first, got, want, e.width)
 }
 
 // rotations are OpRope of queries and keys, in these buffers.
@@ -143,16 +205,19 @@ type attentionPair struct {
 	width    int
 }
 
-// attendStepper is a device that computes attention in another way from so many rows of a batch on.
-type attendStepper interface{ attendStep() int }
+// attendStepper is a device that computes attention in other ways from so many rows of a batch on, and of few rows for each of
+// these contexts up to it, in ascending order.
+type attendStepper interface {
+	attendSteps() (rows int, contexts []int)
+}
 
-// attentionRuns prefills a few blocks with attention, has a batch like that of many sessions, fills up without, and ends with a
-// short batch and two single rows, the second of which sees what the first has stored.
-func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attentionPair) error {
+// attentionRuns prefills a few blocks with attention, has a batch like that of many sessions, fills up without, and has before each
+// of ends a short batch and two single rows, the second of which sees what the first has stored. From prompt rows on a batch is one.
+func (g *gate) attentionRuns(shape string, width, ctx, prompt int, ends []int, attend, store attentionPair) error {
 	const tail, crowd = 4, 20
 	head := 70
-	if d, ok := g.dev.Device.(attendStepper); ok && d.attendStep() < ctx-tail {
-		head = max(head, d.attendStep()+2)
+	if prompt < ctx-tail {
+		head = max(head, prompt+2)
 	}
 	s := gateSeries(g.seed + 2)
 	in := make([]float32, ctx*width)
@@ -164,16 +229,14 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attenti
 		}
 		input.fill(in[r*width:(r+1)*width], &s)
 	}
-	rowsAt := func(first, count int) []Row {
-		rows := make([]Row, count)
-		for i := range rows {
-			rows[i].Pos = first + i
-		}
-		return rows
-	}
 	batches := [][]Row{rowsAt(0, min(head, ctx))}
 	if ctx >= head+tail {
-		batches = append(batches, rowsAt(ctx-tail, tail-2), rowsAt(ctx-1, 1))
+		for _, end := range ends {
+			batches = append(batches, rowsAt(end-tail, tail-2), rowsAt(end-1, 1))
+		}
+	}
+	if ctx >= head+crowd+tail {
+		batches = append(batches, rowsAt(head, crowd))
 	}
 	err := prepare(attend.dev, batches...)
 	if n := min(256, ctx-tail-head); err == nil && n > 0 {
@@ -183,17 +246,7 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attenti
 		return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
 	}
 	run := func(e attentionPair, first, count int) error {
-		rows := rowsAt(first, count)
-		x := in[first*width : (first+count)*width]
-		got, want := make([]float32, count*e.width), make([]float32, count*e.width)
-		if err := e.ref.Run(rows, x, want); err != nil {
-			return fmt.Errorf("%s %s, reference: %w", OpAttend, shape, err)
-		}
-		if err := g.run(e.dev, rows, x, got); err != nil {
-			return fmt.Errorf("%s %s: %w", OpAttend, shape, err)
-		}
-		g.checks = append(g.checks, GateCheck{OpAttend, shape, len(got)})
-		return g.compare(OpAttend, shape, first, got, want, e.width)
+		return g.attentionRun(shape, width, in, e, first, count)
 	}
 	if err := run(attend, 0, min(head, ctx)); err != nil || ctx <= head {
 		return err
@@ -212,11 +265,16 @@ func (g *gate) attentionRuns(shape string, width, ctx int, attend, store attenti
 	if ctx < head+tail {
 		return nil
 	}
-	if err := run(attend, ctx-tail, tail-2); err != nil {
-		return err
+	for _, end := range ends {
+		if err := run(attend, end-tail, tail-2); err != nil {
+			return err
+		}
+		if err := run(attend, end-2, 1); err != nil {
+			return err
+		}
+		if err := run(attend, end-1, 1); err != nil {
+			return err
+		}
 	}
-	if err := run(attend, ctx-2, 1); err != nil {
-		return err
-	}
-	return run(attend, ctx-1, 1)
+	return nil
 }

@@ -66,7 +66,7 @@ type vulkanDevice struct {
 	fewRows  int
 	matrix   bool     // cooperative matrices: the tier coopmat
 	tiled    bool     // matrices by dot products: for tests, on devices without
-	steps    []int    // sizes of batch, beyond those of every gate, from which on linear operations go other ways
+	steps    []int    // sizes of batch, beyond those of every gate, from which on linear operations go other ways; see batchSteps
 	kern     *kernels // quantises weights
 	pool     *pool
 	tables   *vk.Buffer // luts, in the order of numerics.glsl

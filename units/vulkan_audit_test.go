@@ -52,7 +52,7 @@ func TestVulkanAuditAgrees(t *testing.T) {
 	if norm.Weight, err = d.NewVector("weight", s.values(testHidden, 1)); err != nil {
 		t.Fatal(err)
 	}
-	p, err := (&gate{}).normedLinears(d, &s, norm, testHidden, true)
+	p, err := (&gate{}).normedLinears(d, &s, norm, testHidden, true, SiLU)
 	if err != nil {
 		t.Fatal(err)
 	}

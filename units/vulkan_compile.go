@@ -24,9 +24,20 @@ func (e *vulkanExecutable) compile(shapes ...batchShape) error {
 	var compiling errgroup.Group
 	compiling.SetLimit(DefaultThreads())
 	var err error
+	seen := map[string]bool{}
 	for _, shape := range shapes {
 		r := e.newRecording(shape)
-		r.compiling, r.seen = &compiling, map[string]bool{}
+		r.compile = func(s shader, bindings, pushBytes int) {
+			key := s.key()
+			if seen[key] {
+				return
+			}
+			seen[key] = true
+			compiling.Go(func() error {
+				_, err := e.dev.pipeline(s, bindings, pushBytes)
+				return err
+			})
+		}
 		r.ops()
 		r.free()
 		if err = r.err; err != nil {
@@ -37,17 +48,4 @@ func (e *vulkanExecutable) compile(shapes ...batchShape) error {
 		err = failed
 	}
 	return err
-}
-
-// compileLater has the shader of a dispatch compiled, in place of the dispatch.
-func (r *recording) compileLater(s shader, bindings, pushBytes int) {
-	key := s.key()
-	if r.seen[key] {
-		return
-	}
-	r.seen[key] = true
-	r.compiling.Go(func() error {
-		_, err := r.dev.pipeline(s, bindings, pushBytes)
-		return err
-	})
 }

@@ -45,6 +45,7 @@ type attention struct {
 	isGrouped bool
 	matrices  string // the ending of the names of shaders on matrices; "" for others
 	stride    int    // positions for which a row and head has room
+	span      int    // the same in shared memory: a power of two, so that there are few shaders to gate
 	chunks    int
 	part      int // blocks of the context for each maximum of scores
 	tileHeads int
@@ -63,7 +64,15 @@ func (r *recording) attend(i int) int {
 	return 1
 }
 
-func (d *vulkanDevice) attendStep() int { return tiledRows }
+// attendSteps are the rows from which on a batch is a prompt, and the contexts, each of which has a shader of its own for a short
+// batch; the last is beyond those.
+func (d *vulkanDevice) attendSteps() (rows int, contexts []int) {
+	n := blockPositions
+	for ; n < shortSpan; n *= 2 {
+		contexts = append(contexts, n)
+	}
+	return tiledRows, append(contexts, n, n+blockPositions)
+}
 
 // newAttention plans the OpAttend at index i and reserves its scratch memory.
 func (r *recording) newAttention(i int) *attention {
@@ -74,6 +83,7 @@ func (r *recording) newAttention(i int) *attention {
 		// A window that begins within a block needs the rest of the block too.
 		a.stride = min(a.stride, padded(op.Window+blockPositions-1, blockPositions))
 	}
+	a.span = 1 << bits.Len(uint(a.stride-1))
 	a.chunks = ceilDiv(a.stride, attendChunk)
 	tile, groups := attendTile, attendGroups
 	a.part = 1
@@ -92,7 +102,7 @@ func (r *recording) newAttention(i int) *attention {
 	if r.rows >= tiledRows {
 		a.tileRows = tile / a.tileHeads
 	}
-	a.isShort = a.stride <= shortSpan && r.rows <= shortRows
+	a.isShort = a.span <= shortSpan && r.rows <= shortRows && (r.rows > 1 || a.rowShared(r) <= r.dev.info.MaxShared)
 	hd := 16 * a.cache.headVectors()
 	a.queries = r.attendBuf("queries", r.rows*op.Heads*(2*hd+16))
 	if a.isGrouped = !a.isShort && a.groups(r); a.isGrouped {

@@ -65,7 +65,7 @@ func (r *recording) experts(i int) int {
 
 // barrier orders everything so far before what follows, for dispatches that declare less than they use.
 func (r *recording) barrier() {
-	if r.compiling != nil {
+	if r.compile != nil {
 		return
 	}
 	r.cmds.Barrier()

@@ -164,12 +164,24 @@ const (
 	rowKeys = 4
 )
 
+// rowChannels is how many channels of a head a workgroup of attend_row.comp takes, a multiple of 16.
+func (a *attention) rowChannels(r *recording) int {
+	vectors := a.cache.headVectors()
+	parts := min(vectors, max(1, rowGroups/a.op.Heads, ceilDiv(16*vectors, a.shortThreads(r))))
+	return 16 * ceilDiv(vectors, parts)
+}
+
+// rowShared is what attend_row.comp needs of shared memory, in bytes.
+func (a *attention) rowShared(r *recording) int {
+	const others = 128 // reductions and what there is one of
+	return 3*(32*a.cache.headVectors()+4*a.span+4*a.rowChannels(r)) + 4*a.shortThreads(r) + others
+}
+
 // row dispatches attend_row.comp.
 func (a *attention) row(r *recording, store int, ropes *[2]*Op) {
 	op := a.op
 	threads, vectors, keys := a.shortThreads(r), a.cache.headVectors(), rowKeys
-	parts := min(vectors, max(1, rowGroups/op.Heads, ceilDiv(16*vectors, threads)))
-	channels := 16 * ceilDiv(vectors, parts)
+	channels := a.rowChannels(r)
 	if r.dev.plain || r.dev.tier == VulkanLUT {
 		keys = 2
 	}
@@ -183,7 +195,7 @@ func (a *attention) row(r *recording, store int, ropes *[2]*Op) {
 		uses = append(uses, read(whole(r.dev.products)))
 	}
 	constants := slices.Concat([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, a.variants(),
-		[]uint32{uint32(a.stride), uint32(threads), rope, pairs, uint32(channels), uint32(keys)})
+		[]uint32{uint32(a.span), uint32(threads), rope, pairs, uint32(channels), uint32(keys)})
 	r.chained(shader{name: r.units("attend_row"), constants: constants}, append(a.push(0, 1), pushConstants(store)...),
 		op.Heads, ceilDiv(16*vectors, channels), 1, uses...)
 }
@@ -204,13 +216,13 @@ func (r *recording) dead(b Buf, i int) bool {
 
 func (a *attention) short(r *recording, first, end int) {
 	threads := a.shortThreads(r)
-	a.pass(r, shader{name: r.units("attend_short"), constants: append(a.variants(), uint32(a.stride), uint32(threads))}, threads,
+	a.pass(r, shader{name: r.units("attend_short"), constants: append(a.variants(), uint32(a.span), uint32(threads))}, threads,
 		first, end, a.op.Heads, end-first, 1, []int{bindQueries, bindCache}, []int{bindDst})
 }
 
 // shortThreads is the size of a workgroup of attend_short.comp: an invocation for each position, within bounds.
 func (a *attention) shortThreads(r *recording) int {
-	if a.stride >= 512 && r.dev.info.MaxInvocations >= 512 {
+	if a.span >= 512 && r.dev.info.MaxInvocations >= 512 {
 		return 512
 	}
 	return 256

@@ -1,6 +1,10 @@
 package units
 
-import "dchain/units/vk"
+import (
+	"slices"
+
+	"dchain/units/vk"
+)
 
 // Quantising and linear operations on a Vulkan device. A Limbs buffer is laid out as shaders/limbs.glsl says.
 
@@ -85,7 +89,13 @@ func (d *vulkanDevice) tileShape() (outputs, rows int) {
 	return 4, 2
 }
 
-func (d *vulkanDevice) batchSteps() []int { return d.steps }
+// batchSteps are those of linear operations, and that of norms.
+func (d *vulkanDevice) batchSteps() []int {
+	if slices.Contains(d.steps, manyRows+1) {
+		return d.steps
+	}
+	return append(slices.Clone(d.steps), manyRows+1)
+}
 
 // linears records OpLinear: neighbours that read the same rows run side by side.
 func (r *recording) linears(i int) int {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"golang.org/x/sync/errgroup"
-
 	"dchain/units/vk"
 )
 
@@ -41,10 +39,9 @@ type recording struct {
 	scratch *recordingScratch
 	pending []access // since the last barrier
 	chain   chain
-	// compiling, where it is not nil, has the shaders compiled, each of those seen once, and nothing is recorded.
-	compiling *errgroup.Group
-	seen      map[string]bool
-	err       error // the first one
+	// compile, where it is not nil, takes the shaders of the dispatches, and nothing is recorded.
+	compile func(s shader, bindings, pushBytes int)
+	err     error // the first one
 }
 
 // opGroup is the operations [first, end), which one function recorded.
@@ -165,8 +162,8 @@ func (r *recording) put(s shader, barrier bool, push []byte, x, y, z int, uses [
 			return
 		}
 	}
-	if r.compiling != nil {
-		r.compileLater(s, len(uses), len(push))
+	if r.compile != nil {
+		r.compile(s, len(uses), len(push))
 		return
 	}
 	p, err := r.dev.pipeline(s, len(uses), len(push))
