@@ -87,17 +87,12 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	return p, nil
 }
 
-// heads gates attention of the outputs of three matrices, without and with biases, in what devices merge with it.
-func (g *gate) heads(s GateShapes) error {
-	const width = 200 // enough inputs that a device may share them out
-	ctx, prompt := len(gateInputs), 0
-	if d, ok := g.dev.Device.(attendStepper); ok {
-		prompt, _ = d.attendSteps()
-		ctx = max(ctx, prompt)
-	}
-	for _, bias := range []bool{false, true} {
-		shape := fmt.Sprintf("%d heads of %d, %d key-value heads, of matrices, bias %v", s.Heads, s.HeadDim, s.KVHeads, bias)
-		build := func(d Device, sr *gateSeries) (Program, error) {
+// heads gates attention of the outputs of three matrices, with biases or without, in what devices merge with it.
+func (g *gate) heads(s GateShapes, bias bool) error {
+	const width, promptWidth = 200, 72 // enough inputs that a device may share them out, of few rows and of many
+	shape := fmt.Sprintf("%d heads of %d, %d key-value heads, of matrices, bias %v", s.Heads, s.HeadDim, s.KVHeads, bias)
+	build := func(ctx, width int) builder {
+		return func(d Device, sr *gateSeries) (Program, error) {
 			q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 			cache, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: ctx, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
 			if err != nil {
@@ -127,22 +122,17 @@ func (g *gate) heads(s GateShapes) error {
 				Op{Kind: OpAttend, Dst: 6, A: queries, B: None, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Scale: 0.05})
 			return p, err
 		}
-		if err := g.check(OpAttend, shape, width, build); err != nil {
-			return err
-		}
-		if err := g.prompt(shape, width, prompt, build); err != nil {
-			return err
-		}
 	}
-	return nil
+	err := g.check(OpAttend, shape, width, build(len(gateInputs), width))
+	if d, ok := g.dev.Device.(attendStepper); ok && err == nil {
+		rows, _ := d.attendSteps()
+		err = g.prompt(fmt.Sprintf("%s, a prompt of %d", shape, rows), promptWidth, rows, build(rows, promptWidth))
+	}
+	return err
 }
 
 // prompt compares a batch of that many rows, the first of a session.
 func (g *gate) prompt(shape string, width, rows int, build builder) error {
-	if rows == 0 {
-		return nil
-	}
-	shape = fmt.Sprintf("%s, a prompt of %d", shape, rows)
 	var runs attentionPair
 	var err error
 	if runs.dev, runs.ref, runs.width, err = g.pair(build); err != nil {

@@ -22,6 +22,9 @@ var vulkanOps = [...]vulkanOp{
 	OpTop:      (*recording).top,
 }
 
+// merges says that a function may record more than its own operation.
+func (d *vulkanDevice) merges() bool { return true }
+
 // ops records the operations of the program.
 func (r *recording) ops() {
 	for i := 0; i < len(r.prog.Ops) && r.err == nil; {
