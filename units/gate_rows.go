@@ -30,9 +30,9 @@ func (g *gate) norms(width int) error {
 			gated bool
 			act   ActKind
 			added bool // the row is a sum
-		}{{false, 0, false}, {true, SiLU, false}, {true, GELUTanh, false}, {false, 0, true}, {true, SiLU, true}, {true, GELUTanh, true}} {
+		}{{false, 0, false}, {true, SiLU, false}, {false, 0, true}, {true, GELUTanh, true}} {
 			// A device that merges nothing has no other ways of these, and what follows LayerNorm is as after the other.
-			if (kind == LayerNorm || !g.merges()) && (c.added || c.act == GELUTanh) {
+			if (kind == LayerNorm || !g.merges()) && c.added {
 				continue
 			}
 			shape := fmt.Sprintf("norm of %s, before matrices, gated %v by kind %d, of a sum %v", shape, c.gated, c.act, c.added)

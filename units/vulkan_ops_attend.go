@@ -67,11 +67,10 @@ func (r *recording) attend(i int) int {
 // attendSteps are the rows from which on a batch is a prompt, and the contexts, each of which has a shader of its own for a short
 // batch; the last is beyond those.
 func (d *vulkanDevice) attendSteps() (rows int, contexts []int) {
-	n := blockPositions
-	for ; n < shortSpan; n *= 2 {
+	for n := blockPositions; n < shortSpan && !d.plain; n *= 2 {
 		contexts = append(contexts, n)
 	}
-	return tiledRows, append(contexts, n, n+blockPositions)
+	return tiledRows, append(contexts, shortSpan, shortSpan+blockPositions)
 }
 
 // newAttention plans the OpAttend at index i and reserves its scratch memory.
@@ -84,6 +83,9 @@ func (r *recording) newAttention(i int) *attention {
 		a.stride = min(a.stride, padded(op.Window+blockPositions-1, blockPositions))
 	}
 	a.span = 1 << bits.Len(uint(a.stride-1))
+	if r.dev.plain { // to which the size of shared memory is all one
+		a.span = max(a.span, shortSpan)
+	}
 	a.chunks = ceilDiv(a.stride, attendChunk)
 	tile, groups := attendTile, attendGroups
 	a.part = 1
