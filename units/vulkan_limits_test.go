@@ -78,3 +78,21 @@ func TestVulkanWorkgroups(t *testing.T) {
 		}
 	}
 }
+
+// TestVulkanRowShared: attend_row.comp is left where its heads and positions exceed the shared memory of a workgroup.
+func TestVulkanRowShared(t *testing.T) {
+	for _, c := range []struct {
+		heads, headDim int
+		fits           bool
+	}{{14, 64, true}, {32, 128, true}, {8, 256, true}, {16, 512, true}, {80, 512, false}} {
+		d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxShared, info.MaxInvocations = 32<<10, 512 })
+		cache := &vulkanCache{dev: d, spec: CacheSpec{Layers: 1, Slots: 1, Context: shortSpan, KVHeads: 1, HeadDim: c.headDim}}
+		op := Op{Kind: OpAttend, Dst: 0, A: 0, B: None, Heads: c.heads, KVHeads: 1, HeadDim: c.headDim}
+		e := &vulkanExecutable{dev: d, scratch: scratchPool{}, prog: Program{Bufs: []BufSpec{{F32, c.heads * c.headDim}}, Ops: []Op{op}, Cache: cache}}
+		r := e.newRecording(batchShape{1, shortSpan})
+		if a := r.newAttention(0); r.err != nil || a.isShort != c.fits {
+			t.Errorf("%d heads of %d take %d bytes: in one dispatch %v (%v)", c.heads, c.headDim, a.rowShared(r), a.isShort, r.err)
+		}
+		r.free()
+	}
+}
