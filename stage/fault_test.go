@@ -166,17 +166,9 @@ func TestEarlyHop(t *testing.T) {
 	c := startCluster(t, m, []plan.Range{{First: 4, Last: 7}}, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer link.Close(nil)
 	hello := local(m)
 	hello.Role, hello.Ring[0] = transport.RoleHop, 1
-	if err := link.Send(&hello); err != nil {
-		t.Fatal(err)
-	}
-	f, err := link.Recv(ctx)
+	f, err := c.greet(ctx, hello).Recv(ctx)
 	if err == nil || !strings.Contains(err.Error(), "unknown ring") {
 		t.Fatalf("got %T, error %v: want a refusal", f, err)
 	}
@@ -313,14 +305,7 @@ func TestEarlyActivation(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	dial := func(hello transport.Hello) *transport.Link {
-		link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { link.Close(nil) })
-		if err := link.Send(&hello); err != nil {
-			t.Fatal(err)
-		}
+		link := c.greet(ctx, hello)
 		if _, err := link.Recv(ctx); err != nil {
 			t.Fatal(err)
 		}

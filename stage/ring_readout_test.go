@@ -251,12 +251,8 @@ func TestStrayAsks(t *testing.T) {
 	server := c.serve(m, whole, func(o *stage.ServerOptions) { o.Readout = true })
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer link.Close(nil)
 	hello := local(m)
+	link := c.greet(ctx, hello)
 	send := func(f transport.Frame) {
 		t.Helper()
 		if err := link.Send(f); err != nil {
@@ -275,7 +271,6 @@ func TestStrayAsks(t *testing.T) {
 			}
 		}
 	}
-	send(&hello)
 	recv()
 	send(&transport.Assignment{Stage: 1, Stages: 1, Fingerprint: hello.Fingerprint, First: 0, Last: 5, Context: 64, Sessions: 2})
 	if f, ok := recv().(*transport.Ready); !ok {

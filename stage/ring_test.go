@@ -45,6 +45,20 @@ type cluster struct {
 	edit    func(*stage.ServerOptions) // of every stage, nil for none
 }
 
+// greet dials the first stage with the head's key and says hello, of which the answer is still to come.
+func (c *cluster) greet(ctx context.Context, hello transport.Hello) *transport.Link {
+	c.t.Helper()
+	link, err := transport.Dial(ctx, c.addrs[0], transport.DialOptions{Identity: c.head})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { link.Close(nil) })
+	if err := link.Send(&hello); err != nil {
+		c.t.Fatal(err)
+	}
+	return link
+}
+
 // startCluster serves each range on its own server; an empty range waits for an assignment.
 func startCluster(t testing.TB, m *inspect.Model, ranges []plan.Range, sessions int) *cluster {
 	t.Helper()

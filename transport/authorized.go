@@ -38,9 +38,6 @@ func LoadAuthorizedKeys(path string) (*AuthorizedKeys, error) {
 	return a, nil
 }
 
-// Path is the file's name.
-func (a *AuthorizedKeys) Path() string { return a.path }
-
 // Allows reports whether k is in the file now. A file that can no longer be read allows nobody.
 func (a *AuthorizedKeys) Allows(k PublicKey) bool {
 	keys, _, err := a.read()

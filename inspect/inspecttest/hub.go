@@ -397,13 +397,6 @@ func (h *Hub) Inject(f Fault) {
 	h.faults = append(h.faults, &f)
 }
 
-// Heal switches all faults off.
-func (h *Hub) Heal() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.faults = nil
-}
-
 // fault finds the fault that strikes a request and counts it. The caller holds the lock.
 func (h *Hub) fault(path string, storage bool) *Fault {
 	for i, f := range h.faults {
