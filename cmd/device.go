@@ -20,6 +20,9 @@ const (
 // gateShapes are the shapes that a process uses which runs layers, the readout, or both.
 func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, positions int) units.GateShapes {
 	g := units.GateShapes{Norms: []int{s.Hidden}}
+	if layers && readout && s.PlainEmbed() {
+		g.Embeds = []int{s.Hidden}
+	}
 	linear := func(n, k int) { g.Linears = append(g.Linears, units.LinearShape{N: n, K: k, Mode: mode}) }
 	if readout {
 		linear(s.Dims(inspect.RoleLMHead))

@@ -142,6 +142,12 @@ func (s *Spec) EmbedWidth() int {
 	return s.Hidden
 }
 
+// PlainEmbed says whether an embedding is a row of the table, or one times EmbedScale, and nothing else: no projection, learned
+// position or norm.
+func (s *Spec) PlainEmbed() bool {
+	return !s.LearnedPos && !s.Has(RoleEmbedProj) && !s.Has(RoleEmbedNorm)
+}
+
 // HeadRoles returns the roles of the embedding and of the readout (final norm, then the readout matrix).
 func (s *Spec) HeadRoles() (embed, readout []Role) {
 	for _, role := range []Role{RoleEmbed, RoleEmbedProj, RolePosEmbed, RoleEmbedNorm} {

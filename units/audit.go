@@ -144,6 +144,8 @@ func (a *auditor) verify(st *state) error {
 		s.routeRow(op, 0, &a.s)
 	case OpTop:
 		s.topRow(op, 0, &a.s)
+	case OpEmbed:
+		s.embedRow(op, 0)
 	case OpExperts:
 		s.runExperts(op, func(chunks int, f func(s *scratch, chunk int)) {
 			for i := range chunks {

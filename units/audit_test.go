@@ -47,9 +47,11 @@ func testLayer(t *testing.T, d Device) Executable {
 		experts.Experts = append(experts.Experts,
 			Expert{linear(testInter, testHidden), linear(testInter, testHidden), linear(testHidden, testInter)})
 	}
+	table, err := s.table(d, TableSpec{Rows: 5, Width: testHidden, Type: TableF16})
+	must(err)
 	p := Program{Cache: cache, In: 0, Out: 9,
 		Bufs: []BufSpec{{F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, q}, {F32, kv}, {F32, kv}, {F32, q},
-			{Limbs, q}, {F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, 5}, {F32, 4}, {F32, 6}},
+			{Limbs, q}, {F32, testHidden}, {F32, testHidden}, {Limbs, testHidden}, {F32, 5}, {F32, 4}, {F32, 6}, {F32, testHidden}},
 		Ops: []Op{
 			{Kind: OpNorm, Dst: 1, A: 0, B: None, Groups: 1, Weight: vector(s.values(testHidden, 1)), Eps: 1e-5},
 			{Kind: OpQuantize, Dst: 2, A: 1, B: None},
@@ -70,6 +72,8 @@ func testLayer(t *testing.T, d Device) Executable {
 			{Kind: OpTop, Dst: 13, A: 11, B: None, TopK: 3},
 			{Kind: OpRoute, Dst: 12, A: 11, B: None, TopK: 2, Normalise: true},
 			experts,
+			{Kind: OpEmbed, Dst: 14, A: 13, B: None, Table: table, Scale: 3},
+			{Kind: OpAdd, Dst: 9, A: 14, B: 9},
 			{Kind: OpAdd, Dst: 9, A: 0, B: 9},
 		}}
 	for i := range p.Ops {

@@ -108,6 +108,8 @@ func (c *checker) op(op *Op) error {
 		return c.experts(op)
 	case OpTop:
 		return c.top(op)
+	case OpEmbed:
+		return c.embed(op)
 	}
 	return errors.New("unknown operation")
 }

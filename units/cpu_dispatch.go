@@ -53,6 +53,8 @@ func (e *cpuExecutable) dispatch(st *state, s *step) {
 		e.overRows(rows, 1, func(s *scratch, r int) { st.routeRow(op, r, s) })
 	case OpTop:
 		e.overRows(rows, 1, func(s *scratch, r int) { st.topRow(op, r, s) })
+	case OpEmbed:
+		e.overRows(rows, cheapValues/width, func(_ *scratch, r int) { st.embedRow(op, r) })
 	case OpExperts:
 		st.runExperts(op, func(chunks int, f func(s *scratch, chunk int)) {
 			e.dev.pool.run(e.job, chunks, func(worker, i int) { f(&e.scratch[worker], i) })

@@ -68,8 +68,8 @@ func (l *cpuLinear) panel(p, b int) []uint8 {
 }
 
 func (l *cpuLinear) PutRows(first int, rows []float32) error {
-	count, err := l.check(first, rows)
-	if err != nil {
+	count := len(rows) / l.k
+	if err := l.check(first, count, len(rows), l.k); err != nil {
 		return err
 	}
 	return l.quantise(l.dev.pool, l.dev.kern, first, count, l.groups, rows, func(n int, scale float32, limbs [][]uint32) {

@@ -51,6 +51,8 @@ type Device interface {
 	// NewVector stores parameters (norm weights, biases, rotary tables), flushed by NUMERICS.md section 1.
 	// A value that is not finite is an error naming the vector.
 	NewVector(name string, v []float32) (Vector, error)
+	// NewTable reserves a table of rows that OpEmbed looks up.
+	NewTable(name string, spec TableSpec) (Table, error)
 	// NewCache reserves the KV cache for all layers, slots and positions at once.
 	NewCache(spec CacheSpec) (Cache, error)
 	// Compile checks the program (shapes, buffers, handles of this device) and prepares it.
@@ -77,6 +79,54 @@ type Linear interface {
 type Vector interface {
 	Len() int
 	// Close gives its memory back. No program that uses the parameter may run afterwards.
+	Close() error
+}
+
+// TableType is how the values of a table are stored, little-endian.
+type TableType uint8
+
+const (
+	TableBF16 TableType = iota
+	TableF16
+	TableF32
+)
+
+// Bytes is what a value takes.
+func (t TableType) Bytes() int {
+	if t == TableF32 {
+		return 4
+	}
+	return 2
+}
+
+func (t TableType) String() string {
+	switch t {
+	case TableBF16:
+		return "bf16"
+	case TableF16:
+		return "f16"
+	case TableF32:
+		return "f32"
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// TableSpec sizes a table.
+type TableSpec struct {
+	Rows, Width int
+	Type        TableType
+}
+
+// Table is a read-only table of rows on a device, kept as they are stored.
+type Table interface {
+	Spec() TableSpec
+	// PutRows takes consecutive rows starting at first, as bytes of the type. Calls for disjoint rows may run concurrently.
+	PutRows(first int, rows []byte) error
+	// Finish seals the table: every row must have been put.
+	Finish() error
+	// Bytes is the device memory it holds.
+	Bytes() int64
+	// Close gives that memory back. No program that uses the table may run afterwards.
 	Close() error
 }
 
@@ -135,9 +185,10 @@ const (
 	OpRoute                  // Dst = the TopK experts of router logits A: their indices, ascending, then their weights
 	OpExperts                // Dst = weighted sum of the Experts, with act Act, that the route B selects for the rows A (Limbs)
 	OpTop                    // Dst = the TopK largest values of A: their indices, largest first, then the values
+	OpEmbed                  // Dst = the row of Table that the first value of A is the index of; times Scale, unless that is 0
 )
 
-var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale", "softcap", "route", "experts", "top"}
+var opNames = [...]string{"norm", "quantize", "linear", "rope", "store-kv", "attend", "act", "add", "scale", "softcap", "route", "experts", "top", "embed"}
 
 func (k OpKind) String() string {
 	if int(k) < len(opNames) {
@@ -190,7 +241,7 @@ type Op struct {
 	// Interleaved rotary pairs (x[2i], x[2i+1]); otherwise halves (x[i], x[i+rot/2]).
 	Interleaved bool
 	Cos, Sin    Vector  // [positions][RotaryDim/2]
-	Scale       float32 // attend: score multiplier; scale: factor
+	Scale       float32 // attend: score multiplier; scale, embed: factor
 	Window      int     // attend: visible positions including the row's own; 0 = all
 	Cap         float32 // attend, softcap: soft cap of scores or values; 0 = none
 	Slopes      Vector  // attend: ALiBi slope of each head; nil = none
@@ -198,6 +249,8 @@ type Op struct {
 	TopK      int  // route, experts, top
 	Normalise bool // route: weights sum to 1 over the selected experts
 	Experts   []Expert
+
+	Table Table // embed
 }
 
 // Expert is one feed-forward network of a mixture: Down x (act(Gate x A) * (Up x A)).

@@ -15,8 +15,8 @@ import (
 // GateShapes are the shapes a stage is going to use; a part that is zero is not gated.
 type GateShapes struct {
 	Linears []LinearShape
-	// Norms and Acts are widths of normalised rows and of activations.
-	Norms, Acts []int
+	// Norms, Acts and Embeds are widths of normalised rows, of activations and of the rows of tables.
+	Norms, Acts, Embeds []int
 	// Heads x HeadDim queries over KVHeads, RotaryDim rotated channels, up to Context positions.
 	Heads, KVHeads, HeadDim int
 	RotaryDim               int
@@ -170,6 +170,9 @@ func gateChecks(s GateShapes) []func(*gate) error {
 	}
 	for _, w := range s.Acts {
 		add(func(g *gate) error { return g.acts(w) })
+	}
+	for _, w := range s.Embeds {
+		add(func(g *gate) error { return g.embeds(w) })
 	}
 	for _, t := range s.Tops {
 		add(func(g *gate) error { return g.top(t) })

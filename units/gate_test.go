@@ -13,7 +13,7 @@ const probeHashWant = "2d635bcb48db68d7480a517d348c107d705c6f28a4d28dae376551d30
 
 var gateShapes = GateShapes{
 	Linears: []LinearShape{{130, 96, Int8}, {130, 96, Int8x2}, {70, 300, Int8}, {3000, 700, Int8}, {130, 96, Int8}},
-	Norms:   []int{96, 64}, Acts: []int{300},
+	Norms:   []int{96, 64}, Acts: []int{300}, Embeds: []int{130, 75},
 	Heads: 6, KVHeads: 2, HeadDim: 16, RotaryDim: 12, Context: 400,
 	Experts: ExpertShape{Count: 20, TopK: 3, Hidden: 48, Inter: 70, Mode: Int8x2},
 	Tops:    []TopShape{{3000, 1}, {3000, 64}},
@@ -32,7 +32,7 @@ func TestGatePasses(t *testing.T) {
 				t.Errorf("empty check %+v", c)
 			}
 		}
-		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale, OpSoftcap, OpRoute, OpExperts, OpTop} {
+		for _, op := range []OpKind{OpNorm, OpLinear, OpRope, OpAttend, OpAct, OpAdd, OpScale, OpSoftcap, OpRoute, OpExperts, OpTop, OpEmbed} {
 			if !seen[op] {
 				t.Errorf("%s: %s is not gated", k.name, op)
 			}

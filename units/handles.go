@@ -20,6 +20,13 @@ type linearHandle interface {
 	finished() bool
 }
 
+type tableHandle interface {
+	Table
+	owner() Device
+	label() string
+	finished() bool
+}
+
 type cacheHandle interface {
 	Cache
 	owner() Device

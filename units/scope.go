@@ -33,6 +33,11 @@ func (s *scope) NewVector(name string, v []float32) (Vector, error) {
 	return noted(s, h, err)
 }
 
+func (s *scope) NewTable(name string, spec TableSpec) (Table, error) {
+	t, err := s.Device.NewTable(name, spec)
+	return noted(s, t, err)
+}
+
 func (s *scope) NewCache(spec CacheSpec) (Cache, error) {
 	c, err := s.Device.NewCache(spec)
 	return noted(s, c, err)

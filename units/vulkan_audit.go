@@ -300,6 +300,10 @@ func (a *vulkanAuditor) verify(ops []Op) error {
 			s.routeRow(op, 0, &a.s)
 		case OpTop:
 			s.topRow(op, 0, &a.s)
+		case OpEmbed:
+			if err := a.embed(op); err != nil {
+				return err
+			}
 		case OpExperts:
 			return a.experts(op)
 		}

@@ -25,7 +25,7 @@ func TestVulkanGateCovers(t *testing.T) {
 				d.useMatrices()
 				d.plain = false
 			}
-			_, err := Gate(d, GateShapes{Norms: []int{s.hidden}, Acts: []int{s.inter},
+			_, err := Gate(d, GateShapes{Norms: []int{s.hidden}, Embeds: []int{s.hidden}, Acts: []int{s.inter},
 				Linears: []LinearShape{{q, s.hidden, Int8}, {kv, s.hidden, Int8}, {s.hidden, q, Int8}, {s.inter, s.hidden, Int8}, {s.hidden, s.inter, Int8}},
 				Heads:   s.heads, KVHeads: s.kvHeads, HeadDim: s.headDim, RotaryDim: s.headDim, Context: 80})
 			if err != nil {
@@ -46,7 +46,14 @@ func TestVulkanGateCovers(t *testing.T) {
 				}
 				after.Ops = append(after.Ops, op)
 			}
-			for name, p := range map[string]Program{"norms before": before, "norms after too": after} {
+			ids := before
+			table, err := new(gateSeries).table(d, TableSpec{Rows: 40, Width: s.hidden})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids.In, ids.Bufs = Buf(len(before.Bufs)), append(slices.Clone(before.Bufs), BufSpec{F32, 1})
+			ids.Ops = append([]Op{{Kind: OpEmbed, Dst: before.In, A: ids.In, B: None, Table: table}}, before.Ops...)
+			for name, p := range map[string]Program{"norms before": before, "norms after too": after, "of ids": ids} {
 				missing := map[string][]batchShape{}
 				x, err := d.Compile(p)
 				if err != nil {

@@ -38,6 +38,24 @@ func TestVulkanParts(t *testing.T) {
 	})
 }
 
+// TestVulkanTableParts has a table in several parts, and rows of several dispatches.
+func TestVulkanTableParts(t *testing.T) {
+	d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxRange, info.MaxGroups[0] = 2500, 1 })
+	if _, err := Gate(d, GateShapes{Embeds: []int{300, 75}}); err != nil {
+		t.Error(err)
+	}
+	table, err := new(gateSeries).table(d, TableSpec{Rows: 37, Width: 300, Type: TableBF16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(table.(*vulkanTable).parts); n != 10 {
+		t.Errorf("37 rows of 600 bytes lie in %d parts of at most 2500", n)
+	}
+	if _, err := d.NewTable("wide", TableSpec{Rows: 2, Width: 700, Type: TableF32}); err == nil || !strings.Contains(err.Error(), "2800 bytes") {
+		t.Error(err)
+	}
+}
+
 // TestVulkanRange: what a device cannot bind is an error that says so.
 func TestVulkanRange(t *testing.T) {
 	const pairs, positions = 8, 5000

@@ -103,8 +103,8 @@ func (l *vulkanLinear) Bytes() int64 {
 const putBytes = 16 << 20
 
 func (l *vulkanLinear) PutRows(first int, rows []float32) error {
-	count, err := l.check(first, rows)
-	if err != nil {
+	count := len(rows) / l.k
+	if err := l.check(first, count, len(rows), l.k); err != nil {
 		return err
 	}
 	for done := 0; done < count; {

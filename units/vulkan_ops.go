@@ -20,6 +20,7 @@ var vulkanOps = [...]vulkanOp{
 	OpRoute:    (*recording).route,
 	OpExperts:  (*recording).experts,
 	OpTop:      (*recording).top,
+	OpEmbed:    (*recording).embed,
 }
 
 // merges says that a function may record more than its own operation.

@@ -203,7 +203,7 @@ func (e *vulkanExecutable) collect(rows int, out []float32) error {
 		if op.Kind == OpExperts {
 			row /= op.TopK // they count rows by expert
 		}
-		return &OpError{op.Kind, op.Layer, row, errNotFinite}
+		return &OpError{op.Kind, op.Layer, row, op.failure()}
 	}
 	if i := copyFinite(out, floats32(down[downOut:])); i >= 0 {
 		op := e.prog.lastWriter()

@@ -16,6 +16,7 @@ type bench struct {
 	rng     *rand.Rand
 	linears map[units.Linear][]weights
 	vectors map[units.Vector][]f32
+	tables  map[units.Table][]f32
 	prog    units.Program
 }
 
@@ -129,6 +130,15 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 		f[op.Dst] = route(a, op.TopK, op.Normalise)
 	case units.OpTop:
 		f[op.Dst] = top(a, op.TopK)
+	case units.OpEmbed:
+		width := op.Table.Spec().Width
+		y := make([]f32, width)
+		for i, v := range b.tables[op.Table][int(a[0])*width:][:width] {
+			if y[i] = flush(v); op.Scale != 0 {
+				y[i] = flush(y[i] * op.Scale)
+			}
+		}
+		f[op.Dst] = y
 	case units.OpExperts:
 		f[op.Dst] = b.mixture(op, limbs[op.A], f[op.B])
 	case units.OpRope:

@@ -28,6 +28,7 @@ func Run(t *testing.T, newDevice func() units.Device) {
 		{"route", testRoute}, {"ties", testTies}, {"experts", testExperts}, {"expert accuracy", testExpertAccuracy},
 		{"expert errors", testExpertErrors},
 		{"top", testTop}, {"top errors", testTopErrors},
+		{"embed", testEmbed}, {"embed errors", testEmbedErrors},
 		{"loading", testLoading},
 	} {
 		t.Run(c.name, func(t *testing.T) {
