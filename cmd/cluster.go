@@ -213,7 +213,9 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 		p := c.app.ui.progress("loading")
 		defer p.end()
 		var err error
-		weights, err = c.loadHere(loading, own, c.readsHere(peers, needs), p.of)
+		readout := c.readsHere(peers, needs)
+		table := own.Len() == c.model.Spec.Layers && readout && c.gate.gpu && c.need(needs).HoldsTable(c.gate.memory())
+		weights, err = c.loadHere(loading, own, readout, table, p.of)
 		return err
 	})
 	if len(peers) > 0 {
@@ -231,14 +233,14 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 }
 
 // loadHere loads layers, and what a head needs, into this process until the cluster is closed. A head that leaves the readout
-// to its last stage needs little.
-func (c *cluster) loadHere(ctx context.Context, layers plan.Range, readout bool, progress func(n, total int64)) (*stage.Weights, error) {
+// to its last stage needs little; with a table the device embeds, too.
+func (c *cluster) loadHere(ctx context.Context, layers plan.Range, readout, table bool, progress func(n, total int64)) (*stage.Weights, error) {
 	cache, err := c.app.packedFolder(c.req.cache)
 	if err != nil {
 		return nil, err
 	}
 	w, err := stage.Load(ctx, c.model, c.device, stage.LoadOptions{
-		Range: layers, Embed: true, Readout: readout, Mode: c.req.mode, Context: c.positions, Progress: progress, Cache: cache,
+		Range: layers, Embed: true, Readout: readout, Table: table, Mode: c.req.mode, Context: c.positions, Progress: progress, Cache: cache,
 		Note: func(text string) { c.app.ui.note("%s", text) },
 	})
 	if err == nil {

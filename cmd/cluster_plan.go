@@ -133,7 +133,9 @@ func (c *cluster) planFor(peers []*stage.Peer, needs clusterNeeds) ([]*stage.Pee
 
 // need counts what the model asks of the machines.
 func (c *cluster) need(needs clusterNeeds) plan.Need {
-	return needOf(&c.model.Spec, c.req.mode, c.positions, max(needs.sessions, 1))
+	n := needOf(&c.model.Spec, c.req.mode, c.positions, max(needs.sessions, 1))
+	n.Table = stage.TableBytes(c.model)
+	return n
 }
 
 // orderPeers puts the peers in the order of the plan's stages. A peer the plan leaves out is hung up on.

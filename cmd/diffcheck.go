@@ -245,7 +245,7 @@ func (c *cluster) unsplit(ctx context.Context) (stage.Run, error) {
 	if err := checkMemory(c.gate.memory(), c.gate.Device, c.need(clusterNeeds{}), all.Len(), true); err != nil {
 		return run, fmt.Errorf("loading the unsplit model: %w", err)
 	}
-	w, err := c.loadHere(ctx, all, true, nil)
+	w, err := c.loadHere(ctx, all, true, false, nil)
 	if err != nil {
 		return run, fmt.Errorf("loading the unsplit model: %w", err)
 	}

@@ -31,6 +31,7 @@ type Need struct {
 	Context    int   // positions per session
 	Sessions   int
 	Scratch    int64 // activations of one stage
+	Table      int64 // the embedding, which a GPU that holds the whole model keeps beside it where it has the room
 }
 
 // Validate rejects needs no model has.
@@ -71,6 +72,12 @@ func (n Need) KVBytes(layers int) int64 {
 // Total is all a stage of so many layers allocates.
 func (n Need) Total(layers int, readout bool) int64 {
 	return n.WeightBytes(layers, readout) + n.KVBytes(layers) + n.Scratch
+}
+
+// HoldsTable says whether a device with so much memory, which holds the whole model, keeps the embedding too: nobody is refused for
+// it, so there must be room for as much again as nobody has counted. Memory 0 means not known.
+func (n Need) HoldsTable(memory int64) bool {
+	return n.Table > 0 && n.Total(n.Layers, true)+2*n.Table <= Usable(memory)
 }
 
 // Size fills in the bytes of the stages of a plan from their ranges.

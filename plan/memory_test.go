@@ -46,6 +46,20 @@ func TestNeedQwen(t *testing.T) {
 	}
 }
 
+// TestHoldsTable: the table is held where it leaves as much again free, and where there is one.
+func TestHoldsTable(t *testing.T) {
+	need := mib(10)
+	const memory = 1 << 30
+	need.Table = (Usable(memory) - need.Total(need.Layers, true)) / 2
+	if !need.HoldsTable(memory) || need.HoldsTable(memory-1<<10) || need.HoldsTable(0) {
+		t.Errorf("a table of %d bytes: %v in %d bytes, %v in fewer, %v where it is not known", need.Table, need.HoldsTable(memory), memory,
+			need.HoldsTable(memory-1<<10), need.HoldsTable(0))
+	}
+	if need.Table = 0; need.HoldsTable(memory) {
+		t.Error("a table that is not there is held")
+	}
+}
+
 // What Fit says fits does, and one layer more does not.
 func TestFit(t *testing.T) {
 	need := mib(1000)

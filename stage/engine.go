@@ -98,7 +98,7 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 	if s.LongContext(opts.Context) != s.LongContext(w.context) {
 		return nil, fmt.Errorf("starting layers %v: rotary positions of a context of %d are others than of the %d loaded", w.Range, opts.Context, w.context)
 	}
-	cache, err := w.dev.NewCache(units.CacheSpec{Layers: w.Range.Len(), Slots: opts.Sessions, Context: opts.Context, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
+	cache, err := w.newCache(units.CacheSpec{Layers: w.Range.Len(), Slots: opts.Sessions, Context: opts.Context, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
 	if err != nil {
 		return nil, fmt.Errorf("allocating the KV cache of layers %v: %w", w.Range, err)
 	}

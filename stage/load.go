@@ -34,6 +34,7 @@ type Weights struct {
 	finalNorm normWeights
 	readProj  linearWeights
 	lmHead    linearWeights
+	table     units.Table // the embedding; nil where the host reads its rows
 }
 
 // LoadOptions says what to load. Range may be plan.None.
@@ -41,6 +42,9 @@ type LoadOptions struct {
 	Range   plan.Range
 	Embed   bool // projection and norm of embeddings
 	Readout bool // final norm and language-model head, and what Embed says
+	// Table keeps the embedding on the device too, if it has the memory and embeddings of the model are its rows and nothing else. An
+	// engine of the whole model uses it.
+	Table   bool
 	Mode    units.WeightMode
 	Context int // positions the rotary tables cover
 	Workers int // concurrent readers; 0 = as many as there are cores, and at least 2
@@ -122,6 +126,7 @@ func (w *Weights) Close() error {
 		errs = append(errs, h.Close())
 	}
 	w.handles = nil
+	errs = append(errs, w.dropTable())
 	if w.packed != nil {
 		errs = append(errs, w.packed.close())
 	}
@@ -131,6 +136,8 @@ func (w *Weights) Close() error {
 // load fills the weights, with matrices from packed or, where that is nil, from the model; these it returns as parts too. When
 // it fails it closes packed.
 func load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOptions, packed *packedFile) (*Weights, []matrixPart, error) {
+	_, _, plain := tableOf(m)
+	opts.Table = opts.Table && plain
 	l := &loader{model: m, dev: dev, opts: opts, w: &Weights{
 		Model: m, Range: opts.Range, Mode: opts.Mode, packed: packed, dev: dev, context: opts.Context,
 	}}
@@ -153,16 +160,17 @@ func (l *loader) vector(name string, v []float32) (units.Vector, error) {
 
 // fetch makes what is going to be read available, in few requests.
 func (l *loader) fetch(ctx context.Context) error {
-	tensors, err := l.model.StageTensors(l.opts.Range.First, l.opts.Range.Last, false, l.opts.Readout)
+	tensors, err := l.model.StageTensors(l.opts.Range.First, l.opts.Range.Last, l.opts.Table, l.opts.Readout)
 	if err != nil {
 		return err
 	}
-	if l.opts.Embed { // the embedding itself is read row by row
+	if l.opts.Embed { // without a table the embedding itself is read row by row
 		tensors = append(tensors, l.model.Tensors(inspect.RoleEmbedProj, 0)...)
 		tensors = append(tensors, l.model.Tensors(inspect.RoleEmbedNorm, 0)...)
 	}
 	if l.w.packed != nil { // the matrices are here
-		tensors = slices.DeleteFunc(tensors, func(t inspect.Tensor) bool { return len(t.Shape) > 1 })
+		table, _, _ := tableOf(l.model)
+		tensors = slices.DeleteFunc(tensors, func(t inspect.Tensor) bool { return len(t.Shape) > 1 && !(l.opts.Table && t.Name == table.Name) })
 	}
 	return l.model.Source.Fetch(ctx, inspect.CoalesceRanges(tensors, inspect.FetchGap), nil)
 }
@@ -237,7 +245,7 @@ func (l *loader) declare(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return l.declareTable()
 }
 
 func (l *loader) tensor(name string) (inspect.Tensor, error) {
@@ -257,11 +265,12 @@ func (l *loader) floats(ctx context.Context, name string, width int) ([]float32,
 	return v, l.model.Floats(ctx, t, 0, int64(width), v)
 }
 
-// stream reads all parts in blocks of rows and hands them to the device, several blocks at a time.
+// stream reads all parts, and the table, in blocks of rows and hands them to the device, several blocks at a time.
 func (l *loader) stream(ctx context.Context) error {
 	var total int64
-	for _, p := range l.parts {
-		total += int64(p.n) * int64(p.k)
+	blocks := l.blocks()
+	for _, b := range blocks {
+		total += int64(b.elems)
 	}
 	var mu sync.Mutex
 	report := func(elems int) {
@@ -271,12 +280,11 @@ func (l *loader) stream(ctx context.Context) error {
 			l.opts.Progress(int64(elems), total)
 		}
 	}
-	blocks := l.blocks()
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range l.opts.Workers {
 		g.Go(func() error {
-			var buf []float32
+			var buf loadBuffer
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(blocks) {
@@ -285,11 +293,10 @@ func (l *loader) stream(ctx context.Context) error {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				var err error
-				if buf, err = l.put(ctx, blocks[i], buf); err != nil {
+				if err := l.put(ctx, blocks[i], &buf); err != nil {
 					return err
 				}
-				report(blocks[i].rows * l.parts[blocks[i].part].k)
+				report(blocks[i].elems)
 			}
 		})
 	}
@@ -300,6 +307,9 @@ func (l *loader) stream(ctx context.Context) error {
 		if err := p.linear.Finish(); err != nil {
 			return err
 		}
+	}
+	if l.w.table != nil {
+		return l.w.table.Finish()
 	}
 	return nil
 }
@@ -319,24 +329,53 @@ func (l *loader) finish(ctx context.Context) error {
 	return g.Wait()
 }
 
-// block is a run of output rows of a part.
+// block is a run of output rows of a part, or of rows of the table.
 type block struct {
 	part, first, rows int
+	elems             int
 }
+
+// ofTable is the part of blocks of the table.
+const ofTable = -1
 
 func (l *loader) blocks() []block {
 	var all []block
-	for i, p := range l.parts {
-		step := max(blockElems/p.k, 1)
-		for first := 0; first < p.n; first += step {
-			all = append(all, block{i, first, min(step, p.n-first)})
+	cut := func(part, n, k int) {
+		step := max(blockElems/k, 1)
+		for first := 0; first < n; first += step {
+			rows := min(step, n-first)
+			all = append(all, block{part, first, rows, rows * k})
 		}
+	}
+	for i, p := range l.parts {
+		cut(i, p.n, p.k)
+	}
+	if l.w.table != nil {
+		s := l.w.table.Spec()
+		cut(ofTable, s.Rows, s.Width)
 	}
 	return all
 }
 
-// put reads one block as [rows][k] float32, into buf where it fits, and quantises it.
-func (l *loader) put(ctx context.Context, b block, buf []float32) ([]float32, error) {
+// loadBuffer is what a worker reads into.
+type loadBuffer struct {
+	floats []float32
+	bytes  []byte
+}
+
+// put reads one block and hands it to the device.
+func (l *loader) put(ctx context.Context, b block, buf *loadBuffer) error {
+	var err error
+	if b.part == ofTable {
+		buf.bytes, err = l.putTable(ctx, b.first, b.rows, buf.bytes)
+	} else {
+		buf.floats, err = l.putPart(ctx, b, buf.floats)
+	}
+	return err
+}
+
+// putPart reads a block as [rows][k] float32, into buf where it fits, and quantises it.
+func (l *loader) putPart(ctx context.Context, b block, buf []float32) ([]float32, error) {
 	p := l.parts[b.part]
 	elems := b.rows * p.k
 	if cap(buf) < elems {
