@@ -44,8 +44,10 @@ type Engine struct {
 	opts     EngineOptions
 	cache    units.Cache
 	segments []segment
-	model    *forms // all layers and the readout in one program; nil unless the weights have the last layer and the readout
-	readout  *forms // the readout of rows that came out of the segments; nil like model
+	model    *forms    // all layers and the readout in one program; nil unless the weights have the last layer and the readout
+	ofIDs    *forms    // model of ids in place of rows; nil unless the device keeps the embedding
+	readout  *forms    // the readout of rows that came out of the segments; nil like model
+	layered  []float32 // rows that came out of the segments, of a batch of ids
 	hidden   int
 	maxRows  int // of a batch
 
@@ -67,8 +69,9 @@ type Engine struct {
 }
 
 type segment struct {
-	rng  plan.Range
-	exec units.Executable
+	rng   plan.Range
+	exec  units.Executable
+	ofIDs units.Executable // of the first one, of ids in place of rows; nil like Engine.ofIDs
 }
 
 // request is a push on its way through the engine.
@@ -78,13 +81,16 @@ type request struct {
 	groups  int // of the session's ring
 	pos     int
 	n       int
-	hidden  []float32 // [n][hidden], owned by the request
+	input             // owned by the request
 	ask     *ask      // of the last row, which is read out; nil for none
 	keep    bool      // the rows are wanted in spite of the ask
 	rows    []float32 // the result, which a request with an ask may lack
 	// done is called from the engine's loop with the rows or an error. It must not block.
 	done func(rows []float32, took time.Duration, err error)
 }
+
+// input is what a push begins with: rows [n][hidden], or ids [n] for an engine that embeds.
+type input struct{ hidden, ids []float32 }
 
 // NewEngine compiles the weights' layers and allocates the whole cache. It starts one goroutine, ended by Close.
 func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
@@ -117,7 +123,7 @@ func NewEngine(w *Weights, opts EngineOptions) (*Engine, error) {
 		}
 	}
 	if w.lmHead.w != nil && w.Range.Last == s.Layers-1 {
-		e.model, e.readout = w.whole(cache), w.readout()
+		e.model, e.ofIDs, e.readout = w.whole(cache), w.wholeOfIDs(cache), w.readout()
 	}
 	for slot := opts.Sessions - 1; slot >= 0; slot-- {
 		e.free = append(e.free, slot)
@@ -136,18 +142,33 @@ func (e *Engine) compile(rng plan.Range) error {
 	if err != nil {
 		return fmt.Errorf("compiling layers %v: %w", rng, err)
 	}
-	e.segments = append(e.segments, segment{rng, exec})
+	seg := segment{rng: rng, exec: exec}
+	if e.weights.table != nil && len(e.segments) == 0 {
+		if seg.ofIDs, err = e.weights.dev.Compile(e.weights.ofIDs(p)); err != nil {
+			return errors.Join(fmt.Errorf("compiling layers %v of ids: %w", rng, err), exec.Close())
+		}
+	}
+	e.segments = append(e.segments, seg)
 	return nil
 }
+
+// embeds says that the engine takes ids.
+func (e *Engine) embeds() bool { return e.ofIDs != nil }
 
 // release gives back the segments and the cache.
 func (e *Engine) release() error {
 	var errs []error
 	for _, seg := range e.segments {
 		errs = append(errs, seg.exec.Close())
+		if seg.ofIDs != nil {
+			errs = append(errs, seg.ofIDs.Close())
+		}
 	}
 	if e.model != nil {
 		errs = append(errs, e.model.close(), e.readout.close())
+	}
+	if e.ofIDs != nil {
+		errs = append(errs, e.ofIDs.close())
 	}
 	return errors.Join(append(errs, e.cache.Close())...)
 }
@@ -250,7 +271,8 @@ func (e *Engine) gather(first *request) (batch []*request, rows int, sessions ma
 				return batch, rows, sessions
 			}
 		}
-		if others := e.crowd.full(len(sessions)) && !sessions[r.session]; others || rows+r.n > e.maxRows {
+		others := e.crowd.full(len(sessions)) && !sessions[r.session] || (r.ids == nil) != (first.ids == nil)
+		if others || rows+r.n > e.maxRows {
 			e.held = r
 			return batch, rows, sessions
 		}
@@ -308,12 +330,12 @@ func (e *Engine) run(batch []*request, n int) {
 	}
 }
 
-// compute fills in the results of a batch.
+// compute fills in the results of a batch, which is of rows or of ids.
 func (e *Engine) compute(batch []*request, n int) error {
 	rows := make([]units.Row, 0, n)
-	h := batch[0].hidden // the result of a single request overwrites its rows
+	in := batch[0].input
 	if len(batch) > 1 {
-		h = make([]float32, 0, n*e.hidden)
+		in = input{}
 	}
 	var asks []*ask
 	keep := e.opts.Trace != nil
@@ -323,7 +345,7 @@ func (e *Engine) compute(batch []*request, n int) error {
 			rows = append(rows, units.Row{Slot: r.slot, Pos: r.pos + i})
 		}
 		if len(batch) > 1 {
-			h = append(h, r.hidden...)
+			in.hidden, in.ids = append(in.hidden, r.hidden...), append(in.ids, r.ids...)
 		}
 		if r.ask != nil {
 			asks = append(asks, r.ask)
@@ -331,15 +353,23 @@ func (e *Engine) compute(batch []*request, n int) error {
 	}
 	merged := len(asks) == n && len(e.segments) == 1
 	if merged && !keep {
-		return e.model.run(rows, h, asks)
+		return e.readWhole(rows, in, asks)
 	}
-	in := h
-	if merged { // what is observed must be what answers at other times, so it answers now too
-		in = slices.Clone(h)
+	h := in.hidden // the result overwrites the rows
+	switch {
+	case in.ids != nil:
+		e.layered = slices.Grow(e.layered[:0], n*e.hidden)[:n*e.hidden]
+		h = e.layered
+	case merged: // what is observed must be what answers at other times, so it answers now too
+		in.hidden = slices.Clone(h)
 	}
 	for i, seg := range e.segments {
 		start := time.Now()
-		if err := seg.exec.Run(rows, h, h); err != nil {
+		exec, from := seg.exec, h
+		if i == 0 && in.ids != nil {
+			exec, from = seg.ofIDs, in.ids
+		}
+		if err := exec.Run(rows, from, h); err != nil {
 			return err
 		}
 		if e.opts.Trace != nil {
@@ -350,18 +380,37 @@ func (e *Engine) compute(batch []*request, n int) error {
 	var last []float32 // rows to be read out
 	for _, r := range batch {
 		end := at + r.n*e.hidden
-		if r.rows = h[at:end:end]; r.ask != nil {
+		switch r.rows = h[at:end:end]; {
+		case r.ask != nil:
 			last = append(last, h[end-e.hidden:end]...)
+		case in.ids != nil: // the memory is the engine's
+			r.rows = slices.Clone(e.returned(r.rows))
 		}
 		at = end
 	}
 	switch {
 	case merged:
-		return e.model.run(rows, in, asks)
+		return e.readWhole(rows, in, asks)
 	case len(asks) > 0:
 		return e.readout.run(make([]units.Row, len(asks)), last, asks)
 	}
 	return nil
+}
+
+// readWhole answers an ask for each row by the program of all layers.
+func (e *Engine) readWhole(rows []units.Row, in input, asks []*ask) error {
+	if in.ids != nil {
+		return e.ofIDs.run(rows, in.ids, asks)
+	}
+	return e.model.run(rows, in.hidden, asks)
+}
+
+// returned is what a near session gives back of the rows of a push.
+func (e *Engine) returned(rows []float32) []float32 {
+	if e.opts.ReturnAll {
+		return rows
+	}
+	return rows[len(rows)-e.hidden:]
 }
 
 func (e *Engine) trace(batch []*request, h []float32, index int, rng plan.Range, took time.Duration) {

@@ -208,9 +208,8 @@ func TestFamiliesExactness(t *testing.T) {
 			whole.cuts, whole.trace = everyLayer(layers), reference.Trace
 			observed, _ := localHead(t, m, whole)
 
-			try := func(ranges []plan.Range, o localOptions) *stage.Head {
-				rec := stage.NewRecorder()
-				h := splitHead(t, m, ranges, o, rec.Trace)
+			compare := func(ranges []plan.Range, o localOptions, h *stage.Head, rec *stage.Recorder) {
+				t.Helper()
 				diff, got, err := stage.Compare(ctx, stage.Run{Head: h, Recorder: rec}, stage.Run{Head: observed, Recorder: reference}, opts)
 				if err != nil {
 					t.Fatal(err)
@@ -221,7 +220,21 @@ func TestFamiliesExactness(t *testing.T) {
 				if n := rec.Rows(); len(got.IDs) == 0 || n != len(ranges)*(promptLen+len(got.IDs)-1) {
 					t.Fatalf("stages %v: %d boundary rows of %d ids were compared", ranges, n, len(got.IDs))
 				}
+			}
+			try := func(ranges []plan.Range, o localOptions) *stage.Head {
+				t.Helper()
+				rec := stage.NewRecorder()
+				h := splitHead(t, m, ranges, o, rec.Trace)
+				compare(ranges, o, h, rec)
 				return h
+			}
+			// An engine that embeds, where the family lets it.
+			for _, ranges := range [][]plan.Range{cutAt(layers), everyLayer(layers)} {
+				rec := stage.NewRecorder()
+				o := base
+				o.table, o.chunk, o.cuts, o.trace = true, 33, ranges, rec.Trace
+				h, _ := localHead(t, m, o)
+				compare(ranges, o, h, rec)
 			}
 			var split *stage.Head
 			for i, chunk := range []int{1, 7, 128} {
@@ -241,6 +254,10 @@ func TestFamiliesExactness(t *testing.T) {
 				try(cutAt(layers), o)
 			}
 			checkFamilyCompany(t, split, opts)
+			embeds := base
+			embeds.table = true
+			together, _ := localHead(t, m, embeds)
+			checkFamilyCompany(t, together, opts)
 		})
 	}
 }

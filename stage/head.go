@@ -22,6 +22,7 @@ type Head struct {
 	stages []Stage
 	chunk  int
 	reads  bool // the last stage reads out itself
+	embeds bool // the only stage embeds itself
 
 	readout readout
 	opened  atomic.Int32 // sequences so far
@@ -74,6 +75,9 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 		return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, spec.Layers-1)
 	}
 	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{forms: w.readout(), hidden: spec.Hidden, crowd: crowd{groups: opts.Groups, share: meetingShare, most: meetingMost}}}
+	if e, ok := opts.Stages[0].(*Engine); ok && len(opts.Stages) == 1 {
+		h.embeds = e.embeds()
+	}
 	if h.reads = reads(opts.Stages[len(opts.Stages)-1]); !h.reads && w.lmHead.w == nil {
 		return nil, errors.New("building the head: neither it nor the last stage holds the readout")
 	}
@@ -200,27 +204,14 @@ func (s *Sequence) forward(ctx context.Context, ids []int, a *ask) ([]float32, e
 	}
 	for len(ids) > 0 {
 		n := min(s.head.chunk, len(ids))
-		hidden, err := s.head.embed(ctx, ids[:n], s.pos)
-		if err != nil {
-			return nil, err
+		read := a
+		if n < len(ids) {
+			read = nil
 		}
-		for _, session := range s.sessions[:len(s.sessions)-1] {
-			if err := session.Push(ctx, s.pos, hidden); err != nil {
-				return nil, err
-			}
-			if hidden, err = session.Pull(ctx); err != nil {
-				return nil, err
-			}
+		if err := s.push(ctx, ids[:n], read); err != nil {
+			return nil, err
 		}
 		ids = ids[n:]
-		if len(ids) == 0 && a != nil {
-			err = last.(reader).pushRead(s.pos, hidden, a)
-		} else {
-			err = last.Push(ctx, s.pos, hidden)
-		}
-		if err != nil {
-			return nil, err
-		}
 		flying++
 		s.pos += n
 		if flying == pushWindow {
@@ -235,6 +226,34 @@ func (s *Sequence) forward(ctx context.Context, ids []int, a *ask) ([]float32, e
 		}
 	}
 	return rows, nil
+}
+
+// push hands ids to the first stage and what comes of them to the last, whose last row is read out if there is an ask.
+func (s *Sequence) push(ctx context.Context, ids []int, a *ask) error {
+	last := s.sessions[len(s.sessions)-1]
+	if s.head.embeds {
+		numbers, err := s.head.numbers(ids, s.pos)
+		if err != nil {
+			return err
+		}
+		return last.(*nearSession).pushIDs(s.pos, numbers, a)
+	}
+	hidden, err := s.head.embed(ctx, ids, s.pos)
+	if err != nil {
+		return err
+	}
+	for _, session := range s.sessions[:len(s.sessions)-1] {
+		if err := session.Push(ctx, s.pos, hidden); err != nil {
+			return err
+		}
+		if hidden, err = session.Pull(ctx); err != nil {
+			return err
+		}
+	}
+	if a != nil {
+		return last.(reader).pushRead(s.pos, hidden, a)
+	}
+	return last.Push(ctx, s.pos, hidden)
 }
 
 // Announce tells every stage which token was picked for position pos.
@@ -284,8 +303,8 @@ func (h *Head) embedTokens(ctx context.Context, ids []int, pos int, rows []float
 	spec := &h.Model.Spec
 	width := spec.EmbedWidth()
 	for i, id := range ids {
-		if id < 0 || id >= spec.Vocab {
-			return fmt.Errorf("embedding position %d: token id %d is outside the vocabulary of %d", pos+i, id, spec.Vocab)
+		if err := h.checkID(id, pos+i); err != nil {
+			return err
 		}
 		if err := h.embedRow(ctx, inspect.RoleEmbed, id, rows[i*width:][:width]); err != nil {
 			return err
@@ -299,6 +318,26 @@ func (h *Head) embedTokens(ctx context.Context, ids []int, pos int, rows []float
 		units.Flush(rows)
 	}
 	return nil
+}
+
+// checkID refuses a token that the model does not know.
+func (h *Head) checkID(id, pos int) error {
+	if vocab := h.Model.Spec.Vocab; id < 0 || id >= vocab {
+		return fmt.Errorf("embedding position %d: token id %d is outside the vocabulary of %d", pos, id, vocab)
+	}
+	return nil
+}
+
+// numbers are ids as an engine takes them.
+func (h *Head) numbers(ids []int, pos int) ([]float32, error) {
+	n := make([]float32, len(ids))
+	for i, id := range ids {
+		if err := h.checkID(id, pos+i); err != nil {
+			return nil, err
+		}
+		n[i] = float32(id)
+	}
+	return n, nil
 }
 
 // run passes n rows of embeddings through a program, or as they are where there is none.

@@ -137,7 +137,7 @@ func (w *Weights) Close() error {
 // it fails it closes packed.
 func load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOptions, packed *packedFile) (*Weights, []matrixPart, error) {
 	_, _, plain := tableOf(m)
-	opts.Table = opts.Table && plain
+	opts.Table = opts.Table && plain && opts.Readout && opts.Range.Len() == m.Spec.Layers
 	l := &loader{model: m, dev: dev, opts: opts, w: &Weights{
 		Model: m, Range: opts.Range, Mode: opts.Mode, packed: packed, dev: dev, context: opts.Context,
 	}}

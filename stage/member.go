@@ -225,7 +225,7 @@ func (m *member) accept(f *transport.Activation) error {
 	}
 	pos, n := int(f.TokenIdx), len(f.Hidden)/m.hidden
 	a := m.asked(s, pos+n-1)
-	return s.submit(pos, f.Hidden, a, m.assign.Trace, func(rows []float32, took time.Duration, err error) {
+	return s.submit(pos, input{hidden: f.Hidden}, a, m.assign.Trace, func(rows []float32, took time.Duration, err error) {
 		if err != nil {
 			seq := f.Seq
 			if units.Unusable(err) {

@@ -111,14 +111,16 @@ func TestNextSamples(t *testing.T) {
 	cut := o
 	cut.cuts = cutAt(m.Spec.Layers, 2)
 	cutHead, _ := localHead(t, m, cut)
-	heads := []*stage.Head{near, cutHead, splitHead(t, m, cutAt(m.Spec.Layers, 2), o, nil)}
+	o.table = true
+	ofIDs, _ := localHead(t, m, o)
+	heads := []*stage.Head{near, cutHead, ofIDs, splitHead(t, m, cutAt(m.Spec.Layers, 2), o, nil)}
 	prompt := longPrompt(t, m, 20)
 	ctx := context.Background()
 	for _, sampling := range []stage.Sampling{
 		{}, {RepeatPenalty: 1.3}, {Temperature: 1.5, TopK: 1}, {Temperature: 1.5, TopK: 5}, {Temperature: 2, TopK: 64, MinP: 0.01},
 		{Temperature: 2, TopK: 65}, {Temperature: 1, TopP: 0.9}, {Temperature: 1.2, TopK: 20, TopP: 0.8, RepeatPenalty: 1.1}, {Temperature: 1e-30, TopK: 3},
 	} {
-		seq, err := heads[2].Open(ctx)
+		seq, err := heads[3].Open(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,6 +52,7 @@ type localOptions struct {
 	chunk     int
 	cuts      []plan.Range
 	returnAll bool
+	table     bool
 	trace     func(stage.Boundary)
 }
 
@@ -64,7 +65,7 @@ func localHead(t testing.TB, m *inspect.Model, o localOptions) (*stage.Head, *st
 		o.threads = 2
 	}
 	all := plan.Range{First: 0, Last: m.Spec.Layers - 1}
-	w, err := stage.Load(context.Background(), m, newDeviceWith(t, units.CPUOptions{Threads: o.threads, Kernels: o.kernels}), stage.LoadOptions{Range: all, Readout: true, Mode: o.mode, Context: o.context})
+	w, err := stage.Load(context.Background(), m, newDeviceWith(t, units.CPUOptions{Threads: o.threads, Kernels: o.kernels}), stage.LoadOptions{Range: all, Readout: true, Table: o.table, Mode: o.mode, Context: o.context})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,13 +33,16 @@ func (e *Engine) open(groups int) (*slotSession, error) {
 	return &slotSession{engine: e, id: e.nextID, slot: slot, groups: groups}, nil
 }
 
-// submit queues rows at pos. hidden becomes the engine's; done gets the result from the engine's loop. If a is not nil it has
+// submit queues rows at pos. They become the engine's; done gets the result from the engine's loop. If a is not nil it has
 // been answered by then, and there are rows only if they are to be kept.
-func (s *slotSession) submit(pos int, hidden []float32, a *ask, keep bool, done func(rows []float32, took time.Duration, err error)) error {
+func (s *slotSession) submit(pos int, in input, a *ask, keep bool, done func(rows []float32, took time.Duration, err error)) error {
 	e := s.engine
-	n := len(hidden) / e.hidden
-	if n == 0 || len(hidden)%e.hidden != 0 {
-		return fmt.Errorf("pushing %d floats: not a positive multiple of the hidden width %d", len(hidden), e.hidden)
+	n := len(in.ids)
+	if n == 0 {
+		n = len(in.hidden) / e.hidden
+	}
+	if n == 0 || in.ids == nil && len(in.hidden)%e.hidden != 0 {
+		return fmt.Errorf("pushing %d floats: not a positive multiple of the hidden width %d", len(in.hidden), e.hidden)
 	}
 	e.life.RLock()
 	defer e.life.RUnlock()
@@ -54,7 +57,7 @@ func (s *slotSession) submit(pos int, hidden []float32, a *ask, keep bool, done 
 		return &ContextError{Context: e.opts.Context, Need: pos + n}
 	}
 	s.flying.Add(1)
-	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, hidden: hidden, ask: a, keep: keep, done: func(rows []float32, took time.Duration, err error) {
+	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, input: in, ask: a, keep: keep, done: func(rows []float32, took time.Duration, err error) {
 		done(rows, took, err)
 		s.flying.Done()
 	}}
@@ -99,18 +102,28 @@ type result struct {
 }
 
 func (s *nearSession) Push(_ context.Context, pos int, hidden []float32) error {
-	return s.submit(pos, hidden, nil, false, func(rows []float32, _ time.Duration, err error) {
-		if err == nil && !s.engine.opts.ReturnAll {
-			rows = rows[len(rows)-s.engine.hidden:]
-		}
-		s.results <- result{rows, err}
-	})
+	return s.push(pos, input{hidden: hidden}, nil)
 }
 
 // pushRead is Push for rows the last of which is to be read out: when Pull has returned, a is answered.
 func (s *nearSession) pushRead(pos int, hidden []float32, a *ask) error {
-	return s.submit(pos, hidden, a, false, func(_ []float32, _ time.Duration, err error) {
-		s.results <- result{nil, err}
+	return s.push(pos, input{hidden: hidden}, a)
+}
+
+// pushIDs is Push, or with an ask pushRead, for an engine that embeds.
+func (s *nearSession) pushIDs(pos int, ids []float32, a *ask) error {
+	return s.push(pos, input{ids: ids}, a)
+}
+
+func (s *nearSession) push(pos int, in input, a *ask) error {
+	return s.submit(pos, in, a, false, func(rows []float32, _ time.Duration, err error) {
+		switch {
+		case err != nil || a != nil:
+			rows = nil
+		default:
+			rows = s.engine.returned(rows)
+		}
+		s.results <- result{rows, err}
 	})
 }
 

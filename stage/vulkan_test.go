@@ -151,8 +151,8 @@ func TestNextOnVulkan(t *testing.T) {
 
 func nextOnVulkan(t *testing.T, m *inspect.Model) {
 	var heads []*stage.Head
-	for _, dev := range []units.Device{newDevice(t, 2), vulkanDevice(t, "")} {
-		w, err := stage.Load(t.Context(), m, dev, stage.LoadOptions{Range: plan.Range{First: 0, Last: m.Spec.Layers - 1}, Readout: true, Context: 80})
+	for i, dev := range []units.Device{newDevice(t, 2), vulkanDevice(t, "")} {
+		w, err := stage.Load(t.Context(), m, dev, stage.LoadOptions{Range: plan.Range{First: 0, Last: m.Spec.Layers - 1}, Readout: true, Table: i == 1, Context: 80})
 		if err != nil {
 			t.Fatal(err)
 		}
