@@ -13,6 +13,7 @@ type Counters struct {
 	Lost      atomic.Int64 // devices given up by their driver
 	Demotions atomic.Int64 // devices left for the next best
 	Unchained atomic.Int64 // devices whose dispatches do not begin in order
+	Abandoned atomic.Int64 // steps that were run ahead and thrown away
 }
 
 // Each calls f with the name and value of every counter, in the manner of Prometheus.
@@ -23,4 +24,5 @@ func (c *Counters) Each(f func(name string, value int64)) {
 	f("dchain_devices_lost_total", c.Lost.Load())
 	f("dchain_demotions_total", c.Demotions.Load())
 	f("dchain_devices_unchained_total", c.Unchained.Load())
+	f("dchain_steps_abandoned_total", c.Abandoned.Load())
 }

@@ -50,9 +50,13 @@ func newVulkanAuditor(e *vulkanExecutable, every int, seed uint64) *vulkanAudito
 
 // due says whether this run is to be audited.
 func (a *vulkanAuditor) due() bool {
+	due := a.dueNext()
 	a.runs++
-	return a.runs%a.every == 0 && len(a.e.prog.Ops) > 0
+	return due
 }
+
+// dueNext says whether the next run is to be.
+func (a *vulkanAuditor) dueNext() bool { return (a.runs+1)%a.every == 0 && len(a.e.prog.Ops) > 0 }
 
 // run executes the step of a recording.
 func (a *vulkanAuditor) run(whole *recording, rows []Row, in []float32) error {
@@ -83,11 +87,11 @@ func (a *vulkanAuditor) run(whole *recording, rows []Row, in []float32) error {
 		return err
 	}
 	defer after.Free()
-	e.fill(rows, in)
+	e.fill(&e.lanes[0], rows, in)
 	if err := e.dev.vk.RunAround(cut.cmds, partOf(group), before, after); err != nil {
 		return err
 	}
-	if e.failed() { // the run ends with that error
+	if e.lanes[0].failed() { // the run ends with that error
 		return nil
 	}
 	a.snapshot(ops)

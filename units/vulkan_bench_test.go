@@ -143,7 +143,7 @@ func benchRows(b *testing.B, d *vulkanDevice, p Program, s layerShape, sessions,
 	e.drop()
 	e.profile = true
 	run()
-	r := e.recordings[batchShape{n, e.contextOf(rows)}]
+	r := e.recordings[recordingKey{batchShape: batchShape{n, e.contextOf(rows)}}]
 	times, err := r.cmds.Times()
 	if err != nil {
 		b.Fatal(err)

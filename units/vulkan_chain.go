@@ -73,9 +73,7 @@ func (r *recording) tooEarly(uses []access) bool {
 }
 
 // stalled says whether a chained dispatch of the step has awaited the one before it in vain.
-func (e *vulkanExecutable) stalled() bool {
-	return binary.LittleEndian.Uint32(e.down.Bytes()[4:]) != 0
-}
+func (l *lane) stalled() bool { return binary.LittleEndian.Uint32(l.down.Bytes()[4:]) != 0 }
 
 // unchain has steps recorded with barriers from now on: a dispatch has awaited one that the device had not begun.
 func (d *vulkanDevice) unchain() {

@@ -30,6 +30,8 @@ type recording struct {
 	rows    int
 	context int // a bound of the visible positions of a row: a power of two times 64, at most the cache's context
 
+	lane    *lane      // what the host shares with it
+	follows bool       // In comes from the step before
 	groups  []opGroup  // recorded together
 	cuts    bool       // the list is cut after the copies up, and after each group
 	cut     *recording // the same with cuts, for audits; made when needed

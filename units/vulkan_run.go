@@ -25,7 +25,7 @@ const (
 	noFailure     = math.MaxUint32
 )
 
-// vulkanExecutable is a program on a Vulkan device. A run copies rows and positions up, executes one recorded command
+// vulkanExecutable is a program on a Vulkan device. A step copies rows and positions up, executes one recorded command
 // buffer and copies the result and the status down, all in one submission.
 type vulkanExecutable struct {
 	dev      *vulkanDevice
@@ -35,28 +35,45 @@ type vulkanExecutable struct {
 	busy     atomic.Bool
 	capacity int // rows that the buffers below have room for
 
-	bufs []*vk.Buffer // per buffer of the program
-	step *vk.Buffer   // status words, counters, then rows
-	up   *vk.Buffer   // step, then In
-	down *vk.Buffer   // status words, then Out, from downOut
+	positions int  // of a session; 0 is any number
+	alone     bool // no step is run ahead
+
+	bufs  []*vk.Buffer // per buffer of the program
+	step  *vk.Buffer   // status words, counters, then rows
+	lanes [2]lane      // the second for steps that are run ahead
+
+	flights []flight // begun and not awaited, at most as many as lanes
 
 	counters int   // of chained dispatches
 	rowsAt   int64 // where the rows begin in step: a multiple of every offset alignment
 
 	scratch    scratchPool
-	recordings map[batchShape]*recording
-	order      []batchShape   // of recordings, the one used last at the end
+	recordings map[recordingKey]*recording
+	order      []recordingKey // of recordings, the one used last at the end
 	audit      *vulkanAuditor // nil for none
 	profile    bool           // new recordings take the time of each dispatch
 }
 
-// batchShape is what a recording is made for.
+// lane is what the host shares with a step while it is under way.
+type lane struct {
+	up   *vk.Buffer // step, then In
+	down *vk.Buffer // status words, then Out, from downOut
+}
+
+// batchShape is what the operations of a recording are made for.
 type batchShape struct{ rows, context int }
+
+// recordingKey is what a recording is made for.
+type recordingKey struct {
+	batchShape
+	lane    int
+	follows bool // In comes from the step before
+}
 
 func (d *vulkanDevice) Compile(p Program) (Executable, error) {
 	p.Bufs = append([]BufSpec(nil), p.Bufs...)
 	p.Ops = append([]Op(nil), p.Ops...)
-	e := &vulkanExecutable{dev: d, prog: p, scratch: scratchPool{}, recordings: map[batchShape]*recording{}}
+	e := &vulkanExecutable{dev: d, prog: p, scratch: scratchPool{}, recordings: map[recordingKey]*recording{}}
 	e.counters = len(p.Ops)
 	e.rowsAt = int64(padded(4*(statusWords+e.counters), 256))
 	err := (&checker{dev: d, p: &e.prog}).check()
@@ -69,6 +86,7 @@ func (d *vulkanDevice) Compile(p Program) (Executable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compiling a program: %w", err)
 	}
+	e.positions, e.alone = p.positions(), !followable(&e.prog)
 	if d.auditEvery > 0 {
 		e.audit = newVulkanAuditor(e, d.auditEvery, d.compiled.Add(1))
 	}
@@ -118,22 +136,47 @@ func (e *vulkanExecutable) Close() error {
 	return nil
 }
 
-func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
+// enter guards against two calls at a time, and against a device that is not used any more.
+func (e *vulkanExecutable) enter() error {
 	if !e.busy.CompareAndSwap(false, true) {
 		return errors.New("running a program: it is running already")
 	}
-	defer e.busy.Store(false)
 	if err := e.dev.verdict.allow(); err != nil {
+		e.busy.Store(false)
 		return err
+	}
+	return nil
+}
+
+// failing notes an error of a step.
+func (e *vulkanExecutable) failing(err error) error {
+	e.dev.verdict.note(err)
+	return fmt.Errorf("running a program: %w", err)
+}
+
+func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
+	if err := e.enter(); err != nil {
+		return err
+	}
+	defer e.busy.Store(false)
+	if len(e.flights) > 0 {
+		return errUnderWay
 	}
 	if err := e.prog.checkRows(rows, in, out); err != nil {
 		return fmt.Errorf("running a program: %w", err)
 	}
+	if err := e.submitAll(rows, in, out); err != nil {
+		return e.failing(err)
+	}
+	return nil
+}
+
+// submitAll runs rows in as many submissions as they take.
+func (e *vulkanExecutable) submitAll(rows []Row, in, out []float32) error {
 	inWidth, outWidth := e.prog.Bufs[e.prog.In].Width, e.prog.Bufs[e.prog.Out].Width
 	for first := 0; first < len(rows); first += e.maxRows {
 		end := min(first+e.maxRows, len(rows))
-		err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], out[first*outWidth:end*outWidth])
-		if err != nil {
+		if err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], out[first*outWidth:end*outWidth]); err != nil {
 			var oe *OpError
 			var ae *AuditError
 			if errors.As(err, &oe) {
@@ -141,41 +184,68 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 			} else if errors.As(err, &ae) {
 				ae.Row += first
 			}
-			e.dev.verdict.note(err)
-			return fmt.Errorf("running a program: %w", err)
+			return err
 		}
 	}
 	return nil
 }
 
-// submit runs as many rows as one submission takes.
+// submit runs as many rows as one submission takes, and waits for them.
 func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
-	if err := e.reserve(len(rows)); err != nil {
-		return err
-	}
-	r, err := e.recorded(batchShape{len(rows), e.contextOf(rows)})
-	if err != nil {
-		return err
-	}
 	if e.audit != nil && e.audit.due() {
-		err = e.audit.run(r, rows, in)
-	} else {
-		e.fill(rows, in)
-		if err = e.dev.vk.Run(r.cmds); err == nil && e.stalled() {
-			// Its rows are wrong, but what it has stored in the cache is stored again at the same positions.
-			e.dev.unchain()
-			return e.submit(rows, in, out)
-		}
+		return e.submitAudited(rows, in, out)
+	}
+	pending, err := e.launch(rows, in, 0)
+	if err == nil {
+		err = pending.Wait()
 	}
 	if err != nil {
 		return err
 	}
-	return e.collect(len(rows), out)
+	if e.lanes[0].stalled() {
+		// Its rows are wrong, but what it has stored in the cache is stored again at the same positions.
+		e.dev.unchain()
+		return e.submit(rows, in, out)
+	}
+	return e.collect(&e.lanes[0], len(rows), out)
 }
 
-// fill writes what the step copies up.
-func (e *vulkanExecutable) fill(rows []Row, in []float32) {
-	up := e.up.Bytes()
+// submitAudited is submit for a step that is to be audited.
+func (e *vulkanExecutable) submitAudited(rows []Row, in, out []float32) error {
+	r, err := e.recordingOf(rows, 0, false)
+	if err != nil {
+		return err
+	}
+	if err := e.audit.run(r, rows, in); err != nil {
+		return err
+	}
+	return e.collect(&e.lanes[0], len(rows), out)
+}
+
+// launch submits a step through a lane. With in nil it takes its In from the step before.
+func (e *vulkanExecutable) launch(rows []Row, in []float32, lane int) (*vk.Pending, error) {
+	r, err := e.recordingOf(rows, lane, in == nil)
+	if err != nil {
+		return nil, err
+	}
+	e.fill(&e.lanes[lane], rows, in)
+	return e.dev.vk.Submit(r.cmds)
+}
+
+// recordingOf is the recording for these rows.
+func (e *vulkanExecutable) recordingOf(rows []Row, lane int, follows bool) (*recording, error) {
+	if err := e.reserve(len(rows)); err != nil {
+		return nil, err
+	}
+	if err := e.reserveLane(lane); err != nil {
+		return nil, err
+	}
+	return e.recorded(recordingKey{batchShape{len(rows), e.contextOf(rows)}, lane, follows})
+}
+
+// fill writes what the step copies up: of In only what there is.
+func (e *vulkanExecutable) fill(l *lane, rows []Row, in []float32) {
+	up := l.up.Bytes()
 	clear(up[:e.rowsAt])
 	binary.LittleEndian.PutUint32(up, noFailure)
 	for i, row := range rows {
@@ -191,14 +261,12 @@ func (e *vulkanExecutable) fill(rows []Row, in []float32) {
 func (e *vulkanExecutable) inOffset() int { return int(e.rowsAt) + 8*e.capacity }
 
 // failed says whether an operation of the step could not compute a row.
-func (e *vulkanExecutable) failed() bool {
-	return binary.LittleEndian.Uint32(e.down.Bytes()) != noFailure
-}
+func (l *lane) failed() bool { return binary.LittleEndian.Uint32(l.down.Bytes()) != noFailure }
 
 // collect reads what the step copied down.
-func (e *vulkanExecutable) collect(rows int, out []float32) error {
-	down := e.down.Bytes()
-	if s := binary.LittleEndian.Uint32(down); e.failed() {
+func (e *vulkanExecutable) collect(l *lane, rows int, out []float32) error {
+	down := l.down.Bytes()
+	if s := binary.LittleEndian.Uint32(down); l.failed() {
 		op, row := &e.prog.Ops[s>>16], int(s&0xffff)
 		if op.Kind == OpExperts {
 			row /= op.TopK // they count rows by expert
@@ -272,28 +340,16 @@ func (e *vulkanExecutable) reserve(rows int) error {
 		n *= 2
 	}
 	n = min(n, e.maxRows)
-	reserve := func(b **vk.Buffer, bytes int64, kind vk.Kind) error {
-		var err error
-		*b, err = e.dev.vk.NewBuffer(bytes, kind)
-		return err
-	}
 	var err error
 	for _, b := range e.prog.Bufs {
 		var buf *vk.Buffer
-		if err = reserve(&buf, int64(n)*rowBytes(b), vk.Local); err != nil {
+		if buf, err = e.dev.vk.NewBuffer(int64(n)*rowBytes(b), vk.Local); err != nil {
 			break
 		}
 		e.bufs = append(e.bufs, buf)
 	}
-	step := e.rowsAt + 8*int64(n)
 	if err == nil {
-		err = reserve(&e.step, step, vk.Local)
-	}
-	if err == nil {
-		err = reserve(&e.up, step+int64(n)*rowBytes(e.prog.Bufs[e.prog.In]), vk.Upload)
-	}
-	if err == nil {
-		err = reserve(&e.down, downOut+int64(n)*rowBytes(e.prog.Bufs[e.prog.Out]), vk.Readback)
+		e.step, err = e.dev.vk.NewBuffer(e.rowsAt+8*int64(n), vk.Local)
 	}
 	if err != nil {
 		e.drop()
@@ -303,8 +359,29 @@ func (e *vulkanExecutable) reserve(rows int) error {
 	return nil
 }
 
+// reserveLane makes the buffers of a lane, for as many rows as the others.
+func (e *vulkanExecutable) reserveLane(i int) error {
+	l := &e.lanes[i]
+	if l.down != nil {
+		return nil
+	}
+	n := int64(e.capacity)
+	up, err := e.dev.vk.NewBuffer(int64(e.inOffset())+n*rowBytes(e.prog.Bufs[e.prog.In]), vk.Upload)
+	if err != nil {
+		return err
+	}
+	down, err := e.dev.vk.NewBuffer(downOut+n*rowBytes(e.prog.Bufs[e.prog.Out]), vk.Readback)
+	if err != nil {
+		up.Free()
+		return err
+	}
+	*l = lane{up, down}
+	return nil
+}
+
 // drop frees the recordings and buffers.
 func (e *vulkanExecutable) drop() {
+	e.abandon()
 	for shape := range e.recordings {
 		e.forget(shape)
 	}
@@ -312,44 +389,46 @@ func (e *vulkanExecutable) drop() {
 	if e.audit != nil {
 		e.audit.drop()
 	}
-	for _, b := range append(e.bufs, e.step, e.up, e.down) {
+	for _, b := range append(e.bufs, e.step, e.lanes[0].up, e.lanes[0].down, e.lanes[1].up, e.lanes[1].down) {
 		if b != nil {
 			b.Free()
 		}
 	}
-	e.bufs, e.step, e.up, e.down, e.capacity = nil, nil, nil, nil, 0
+	e.bufs, e.step, e.lanes, e.capacity = nil, nil, [2]lane{}, 0
 }
 
-func (e *vulkanExecutable) forget(shape batchShape) {
-	e.recordings[shape].free()
-	delete(e.recordings, shape)
+func (e *vulkanExecutable) forget(key recordingKey) {
+	e.recordings[key].free()
+	delete(e.recordings, key)
 }
 
-// recorded is the recording for a shape, made if there is none.
-func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
-	if i := slices.Index(e.order, shape); i >= 0 {
+// recorded is the recording for a key, made if there is none. Nothing that it frees is under way: that is used with the other lane,
+// and was used last.
+func (e *vulkanExecutable) recorded(key recordingKey) (*recording, error) {
+	if i := slices.Index(e.order, key); i >= 0 {
 		e.order = slices.Delete(e.order, i, i+1)
-		if r := e.recordings[shape]; !r.chain.on || !e.dev.unchained.Load() {
-			e.order = append(e.order, shape)
+		if r := e.recordings[key]; !r.chain.on || !e.dev.unchained.Load() {
+			e.order = append(e.order, key)
 			return r, nil
 		}
-		e.forget(shape)
+		e.forget(key)
 	}
 	if len(e.order) == maxRecordings {
 		e.forget(e.order[0])
 		e.order = e.order[1:]
 	}
-	r := e.newRecording(shape)
-	err := e.compile(shape)
+	r := e.newRecording(key.batchShape)
+	r.lane, r.follows = &e.lanes[key.lane], key.follows
+	err := e.compile(key.batchShape)
 	if err == nil {
 		err = r.record()
 	}
 	if err != nil {
 		r.free()
-		return nil, fmt.Errorf("recording %d rows: %w", shape.rows, err)
+		return nil, fmt.Errorf("recording %d rows: %w", key.rows, err)
 	}
-	e.recordings[shape] = r
-	e.order = append(e.order, shape)
+	e.recordings[key] = r
+	e.order = append(e.order, key)
 	return r, nil
 }
 
@@ -357,7 +436,7 @@ func (e *vulkanExecutable) recorded(shape batchShape) (*recording, error) {
 func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
 	if whole.cut == nil {
 		r := e.newRecording(batchShape{whole.rows, whole.context})
-		r.cuts, r.profile, r.chain.on, r.scratch = true, false, false, whole.scratch
+		r.cuts, r.profile, r.chain.on, r.scratch, r.lane = true, false, false, whole.scratch, whole.lane
 		if err := r.record(); err != nil {
 			r.cmds.Free()
 			return nil, fmt.Errorf("recording %d rows for an audit: %w", whole.rows, err)
@@ -378,8 +457,12 @@ func partOf(group int) int { return 1 + group }
 // record records a step: the copies up, the operations, the copies down.
 func (r *recording) record() error {
 	e, n := r.exec, int64(r.rows)
-	r.cmds.Copy(e.step, 0, e.up, 0, e.rowsAt+8*n)
-	r.cmds.Copy(e.bufs[r.prog.In], 0, e.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
+	r.cmds.Copy(e.step, 0, r.lane.up, 0, e.rowsAt+8*n)
+	if r.follows {
+		r.carry()
+	} else {
+		r.cmds.Copy(e.bufs[r.prog.In], 0, r.lane.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
+	}
 	r.cmds.CopyBarrier()
 	if r.profile {
 		r.cmds.Timestamp()
@@ -389,8 +472,8 @@ func (r *recording) record() error {
 	}
 	r.ops()
 	r.cmds.CopyBarrier()
-	r.cmds.Copy(e.down, 0, e.step, 0, 4*statusWords)
-	r.cmds.Copy(e.down, downOut, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
+	r.cmds.Copy(r.lane.down, 0, e.step, 0, 4*statusWords)
+	r.cmds.Copy(r.lane.down, downOut, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
 	r.cmds.CopyBarrier()
 	if r.err == nil {
 		r.err = r.cmds.End()

@@ -98,7 +98,8 @@ func (d *Device) setLayout(n int) (vulkan.DescriptorSetLayout, error) {
 // id is a handle as the shim takes it.
 func id(h unsafe.Pointer) C.uint64_t { return C.uint64_t(uintptr(h)) }
 
-// Commands is a list of commands: filled, ended, and then run any number of times, one at a time.
+// Commands is a list of commands: filled, ended, and then run any number of times, one at a time: the next when the one before has
+// been waited for.
 type Commands struct {
 	dev        *Device
 	commands   []C.shim_command
@@ -242,8 +243,26 @@ func (d *Device) RunAround(c *Commands, part int, before, after *Commands) error
 }
 
 func (d *Device) run(buffers []vulkan.CommandBuffer) error {
+	p, err := d.submit(buffers)
+	if err != nil {
+		return err
+	}
+	return p.Wait()
+}
+
+// Pending is a submitted list: Wait must be called, once.
+type Pending struct {
+	dev   *Device
+	fence vulkan.Fence
+}
+
+// Submit is Run without the waiting. What is submitted is executed in this order; nothing but the barriers in the lists orders
+// their commands.
+func (d *Device) Submit(c *Commands) (*Pending, error) { return d.submit(c.buffers) }
+
+func (d *Device) submit(buffers []vulkan.CommandBuffer) (*Pending, error) {
 	if d.lost.Load() {
-		return errDeviceLost
+		return nil, errDeviceLost
 	}
 	fence, err := d.takeFence()
 	if err == nil {
@@ -255,15 +274,24 @@ func (d *Device) run(buffers []vulkan.CommandBuffer) error {
 	}
 	if err != nil {
 		d.freeFence(fence)
-		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, err)
+		return nil, fmt.Errorf("running commands on %s: %w", d.phys.info.Name, err)
 	}
-	r := C.shim_wait(d.shim, id(unsafe.Pointer(fence)), C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
+	return &Pending{d, fence}, nil
+}
+
+// Wait returns when the list has been executed.
+func (p *Pending) Wait() error {
+	d := p.dev
+	if d.lost.Load() {
+		return errDeviceLost
+	}
+	r := C.shim_wait(d.shim, id(unsafe.Pointer(p.fence)), C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
 	if r != 0 {
 		d.lost.Store(true)
 		d.hangs.Store(r == C.SHIM_TIMEOUT) // it may be running still
 		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, errors.Join(&Error{"vkWaitForFences", int(r)}, ErrDeviceLost))
 	}
-	d.freeFence(fence)
+	d.freeFence(p.fence)
 	return nil
 }
 

@@ -25,6 +25,7 @@ func (d *Device) NewCommands() *Commands                                        
 func (d *Device) Lost() bool                                                     { return false }
 func (d *Device) Run(c *Commands) error                                          { return errStub }
 func (d *Device) RunAround(c *Commands, part int, before, after *Commands) error { return errStub }
+func (d *Device) Submit(c *Commands) (*Pending, error)                           { return nil, errStub }
 func (d *Device) MemoryUsed() (used int64)                                       { return 0 }
 
 func (d *Device) NewBuffer(bytes int64, kind Kind) (*Buffer, error) { return nil, errStub }
@@ -39,6 +40,10 @@ func (b *Buffer) Read(off int64, p []byte) error  { return errStub }
 func (b *Buffer) Free()                           {}
 
 type Pipeline struct{}
+
+type Pending struct{}
+
+func (p *Pending) Wait() error { return errStub }
 
 type Commands struct{}
 
