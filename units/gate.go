@@ -174,6 +174,9 @@ func gateChecks(s GateShapes) []func(*gate) error {
 	for _, w := range s.Embeds {
 		add(func(g *gate) error { return g.embeds(w) })
 	}
+	if len(s.Embeds) > 0 {
+		add((*gate).follows)
+	}
 	for _, t := range s.Tops {
 		add(func(g *gate) error { return g.top(t) })
 	}

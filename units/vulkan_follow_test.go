@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// followProgram is layers whose Out, of which the next step takes the first values, is wider than In by so much.
+// followProgram is layers whose Out, of which the next step takes the first values, is wider than In by so much. The cache holds
+// what comes before the rows of batchOf.
 func followProgram(t *testing.T, d *vulkanDevice, slots, context, wider int) *vulkanExecutable {
 	t.Helper()
 	s := layerShapes[0]
@@ -33,7 +34,18 @@ func followProgram(t *testing.T, d *vulkanDevice, slots, context, wider int) *vu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return x.(*vulkanExecutable)
+	e := x.(*vulkanExecutable)
+	series := gateSeries(8)
+	for slot := range slots { // what the steps see before them
+		rows := make([]Row, 57+3*slot)
+		for i := range rows {
+			rows[i] = Row{Slot: slot, Pos: i}
+		}
+		if err := e.Run(rows, series.values(len(rows)*s.hidden, 1), make([]float32, len(rows)*e.prog.Bufs[e.prog.Out].Width)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
 }
 
 // batchOf is a row of each slot, at different positions, and its In.

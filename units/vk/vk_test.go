@@ -137,6 +137,59 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestSubmit has two lists under way, of which the second begins with what the first leaves, and awaits them in either order.
+func TestSubmit(t *testing.T) {
+	d := openAny(t, Options{})
+	p := scalePipeline(t, d, 0.5)
+	const n = 1000
+	up, a := newBuffer(t, d, 4*n, Upload), newBuffer(t, d, 4*n, Local)
+	var lists [2]*Commands
+	var down [2]*Buffer
+	for i := range lists {
+		down[i] = newBuffer(t, d, 4*n, Readback)
+		c := d.NewCommands()
+		defer c.Free()
+		if i == 0 {
+			c.Copy(a, 0, up, 0, 4*n)
+			c.CopyBarrier()
+		}
+		c.Dispatch(p, push(n, 3), (n+63)/64, 1, 1, Binding{Buffer: a}, Binding{Buffer: a})
+		c.CopyBarrier()
+		c.Copy(down[i], 0, a, 0, 4*n)
+		c.CopyBarrier()
+		if err := c.End(); err != nil {
+			t.Fatal(err)
+		}
+		lists[i] = c
+	}
+	for run := range 4 {
+		for i := range n {
+			copy(up.Bytes()[4*i:], floats(float32(i*run)))
+		}
+		var pending [2]*Pending
+		for i, c := range lists {
+			var err error
+			if pending[i], err = d.Submit(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range pending {
+			if err := pending[(i+run)%2].Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range n {
+			want := float32(i * run)
+			for k := range down {
+				want = want*3 + 0.5
+				if got := math.Float32frombits(binary.LittleEndian.Uint32(down[k].Bytes()[4*i:])); got != want {
+					t.Fatalf("run %d, list %d, value %d: %v, want %v", run, k, i, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestPipelineCache writes the cache at Close and reads it again.
 func TestPipelineCache(t *testing.T) {
 	openAny(t, Options{})
@@ -229,6 +282,9 @@ func TestHang(t *testing.T) {
 	c := d.NewCommands()
 	if err := d.Run(c); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("run: %v", err)
+	}
+	if err := (&Pending{dev: d}).Wait(); !errors.Is(err, ErrDeviceLost) {
+		t.Errorf("waiting for what was submitted before: %v", err)
 	}
 	b.Free()
 	c.Free()
