@@ -53,7 +53,7 @@ func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.Stat
 	if err != nil {
 		return nil, err
 	}
-	conn, err := pollConn(udp, poll)
+	conn, err := newSocket(udp, poll)
 	if err != nil {
 		udp.Close()
 		return nil, err

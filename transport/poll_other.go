@@ -16,4 +16,4 @@ func newLookout(syscall.Conn) (*lookout, error) { return nil, nil }
 
 func (*lookout) wait(time.Time) {}
 
-func pollConn(c *net.UDPConn, _ time.Duration) (net.PacketConn, error) { return c, nil }
+func newSocket(c *net.UDPConn, _ time.Duration) (net.PacketConn, error) { return c, nil }
