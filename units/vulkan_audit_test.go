@@ -106,6 +106,24 @@ func TestVulkanAuditCatches(t *testing.T) {
 	}
 }
 
+// TestVulkanAuditCatchesEmbed makes a program differ from what its recordings hold.
+func TestVulkanAuditCatchesEmbed(t *testing.T) {
+	d := vulkanTest(t, VulkanOptions{AuditEvery: 1})
+	e := testLayer(t, d).(*vulkanExecutable)
+	if err := runAudited(e, 1, 3); err != nil {
+		t.Fatal(err)
+	}
+	for i := range e.prog.Ops {
+		if op := &e.prog.Ops[i]; op.Kind == OpEmbed {
+			op.Scale++
+		}
+	}
+	var wrong *AuditError
+	if err := runAudited(e, 20, 3); !errors.As(err, &wrong) || wrong.Op != OpEmbed {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestVulkanAuditRow: the row of an audit is counted within the batch, whatever submissions it takes.
 func TestVulkanAuditRow(t *testing.T) {
 	d := vulkanTest(t, VulkanOptions{AuditEvery: 3})
