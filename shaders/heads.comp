@@ -4,8 +4,8 @@
 //variant heads_finish HEAD_VALUES
 
 // Head rows to two limbs, NUMERICS.md sections 2 and 8: queries into a buffer, keys and values into the cache (heads.glsl).
-// Workgroup (head, tile of rows), the heads being those of the queries, of the keys and of the values, one after the other; each
-// of TILE rows has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels. With
+// Workgroup (GROUP heads, TILE rows), the heads being those of the queries, of the keys and of the values, one after the other; each
+// head of a row has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels. With
 // HEAD_VALUES the heads, which are kept too, are the outputs of three matrices, from the sums of linear_matrix.comp
 // (linear_parts.glsl), and have a multiple of four channels.
 
@@ -18,6 +18,8 @@ layout(constant_id = 5) const uint ROPE = 0u;  // 0 none, 1 halves, 2 interleave
 layout(constant_id = 6) const uint PAIRS = 1u; // rotary
 layout(constant_id = 7) const uint TILE = 1u;  // 1, or 4: then values of neighbouring positions are stored together
 layout(constant_id = 8) const uint LANES = 32u;
+layout(constant_id = 9) const uint GROUP = 1u; // with a TILE of 1
+const uint UNITS = TILE * GROUP;               // heads of rows
 
 #include "numerics.glsl"
 #include "dot.glsl"
@@ -44,8 +46,8 @@ layout(push_constant) uniform Push {
 
 #define HEADS 4
 #ifdef HEAD_VALUES
-layout(constant_id = 9) const uint WEIGHT_LIMBS = 1u; // as in linear.glsl
-layout(constant_id = 10) const bool HAS_BIAS = false;
+layout(constant_id = 10) const uint WEIGHT_LIMBS = 1u; // as in linear.glsl
+layout(constant_id = 11) const bool HAS_BIAS = false;
 
 layout(std430, set = 0, binding = HEADS) writeonly buffer Q { vec4 qOut[]; };
 layout(std430, set = 0, binding = HEADS + 1) writeonly buffer K { vec4 kOut[]; };
@@ -61,7 +63,7 @@ layout(std430, set = 0, binding = 18) readonly buffer KBias { vec4 kBias[]; };
 layout(std430, set = 0, binding = 19) readonly buffer VBias { vec4 vBias[]; };
 layout(std430, set = 0, binding = 20) readonly buffer Info { int info[]; }; // the limbs that the matrices are multiplied with
 
-shared vec4 values[TILE * 4u * HDV]; // of the heads of the tile
+shared vec4 values[UNITS * 4u * HDV];
 
 float headInput(uint part, uint at) { return values[at / 4u][at % 4u]; }
 vec4 headQuads(uint part, uint at) { return values[at]; }
@@ -79,17 +81,23 @@ ivec4 partialSum(uint i) { return part == QUERY ? qSums[i] : part == KEY ? kSums
 #include "linear_sums.glsl"
 #include "linear_parts.glsl"
 
+// What is loaded for a word of the outputs before anything is waited for.
+struct Word {
+    Parts sums;
+    vec4 scale, bias;
+};
+
+#define LOAD_WORD(loaded, from, scales, biases, row, n, real) \
+    LOAD_PARTS(loaded.sums, from, row, 4u * (n), real) \
+    loaded.scale = real ? scales[n] : vec4(0.0); \
+    loaded.bias = HAS_BIAS && real ? biases[n] : vec4(0.0);
+
 // finishWord keeps word n of the outputs of the matrix for a row, and gives it.
-vec4 finishWord(uint row, uint n) {
-    vec4 t = joinedParts(row, 4u * n);
-    vec4 scale = part == QUERY ? qScales[n] : part == KEY ? kScales[n] : vScales[n];
-    vec4 bias = vec4(0.0);
-    if (HAS_BIAS) {
-        bias = part == QUERY ? qBias[n] : part == KEY ? kBias[n] : vBias[n];
-    }
+vec4 finishWord(Word loaded, uint row, uint n, int e, bool wide) {
+    vec4 t = joinedParts(loaded.sums, row, 4u * n, wide);
     vec4 word;
-    for (uint j = 0u; j < 4u; j++) {
-        word[j] = scaledSum(t[j], exponentOfRow(row), scale[j], HAS_BIAS, bias[j]);
+    [[unroll]] for (uint j = 0u; j < 4u; j++) {
+        word[j] = scaledSum(t[j], e, loaded.scale[j], HAS_BIAS, loaded.bias[j]);
     }
     uint at = row * (part == QUERY ? heads : stored) * (HD / 4u) + n;
     if (part == QUERY) {
@@ -107,14 +115,14 @@ vec4 finishWord(uint row, uint n) {
 layout(std430, set = 0, binding = 1) writeonly buffer Queries { uint queries[]; };
 layout(std430, set = 0, binding = 2) buffer Cache { uint cache[]; };
 
-// storeByte replaces a byte of a word of the cache, whose others may be written at the same time.
-void storeByte(uint word, uint byte, int v) {
-    uint shift = 8u * byte;
-    atomicAnd(cache[word], ~(0xffu << shift));
-    atomicOr(cache[word], (uint(v) & 0xffu) << shift);
+// storeByte replaces a byte of a word of the cache, of which others may write the other bytes at the same time: what was read of
+// them goes out with itself.
+void storeByte(uint word, uint byte, int v, uint before) {
+    uint mask = 0xffu << 8u * byte;
+    atomicXor(cache[word], ((uint(v) << 8u * byte) ^ before) & mask);
 }
 
-shared uint tops[TILE];
+shared uint tops[UNITS];
 shared uint quad[TILE == 4u ? 2u * 4u * 4u * HDV : 1u]; // [limbs][rows][words] of the values of a tile
 
 // together says that the rows of the tile are four positions that share the words of the values.
@@ -132,10 +140,12 @@ bool together(uint row0) {
 
 void main() {
     uint row0 = gl_WorkGroupID.y * TILE;
-    uint r = gl_LocalInvocationID.x / LANES;
+    uint unit = gl_LocalInvocationID.x / LANES;
     uint lane = gl_LocalInvocationID.x % LANES;
+    uint r = unit % TILE;
     uint row = row0 + r;
-    uint head = gl_WorkGroupID.x;
+    uint head = gl_WorkGroupID.x * GROUP + unit / TILE;
+    bool real = row < rows && head < heads + 2u * stored;
 #ifndef HEAD_VALUES
     uint part;
 #endif
@@ -145,22 +155,54 @@ void main() {
         part = head < stored ? KEY : VALUE;
         head -= part == VALUE ? stored : 0u;
     }
+#ifdef HEAD_VALUES
+    Word loaded[PER];
+    padded = part == QUERY ? queryPadded : storedPadded;
+    [[unroll]] for (uint i = 0u; i < PER; i++) {
+        uint w = i * LANES + lane;
+        uint n = head * (HD / 4u) + w;
+        bool inside = real && 4u * w < HD;
+        if (part == QUERY) {
+            LOAD_WORD(loaded[i], qSums, qScales, qBias, row, n, inside)
+        } else if (part == KEY) {
+            LOAD_WORD(loaded[i], kSums, kScales, kBias, row, n, inside)
+        } else {
+            LOAD_WORD(loaded[i], vSums, vScales, vBias, row, n, inside)
+        }
+    }
+    int inputExponent = real ? exponentOfRow(row) : 0;
+    bool wide = real && wideRow(row);
+#endif
+    uvec2 place = real ? stepRows[row] : uvec2(NO_SLOT, 0u);
+    bool seen = place.x != NO_SLOT;
+    uint slot = seen ? place.x : 0u;
+    int pos = seen ? int(place.y) : 0;
     if (lane == 0u) {
-        tops[r] = 0u;
+        tops[unit] = 0u;
     }
     barrier();
-    bool seen = row < rows && slotOf(row) != NO_SLOT;
-    uint slot = seen ? slotOf(row) : 0u;
-    int pos = seen ? positionOf(row) : 0;
+
+    uint p = uint(pos) % BLOCK;
+    uint block = 4u * (((slot * stored + head) * blocks + uint(pos) / BLOCK) * BLOCK_VECTORS); // in words
+    bool byQuads = part == VALUE && together(row0);
+    uvec4 before[PER * 2u]; // words of the cache, both limbs of four channels
+    if (part == VALUE && seen && !byQuads) {
+        [[unroll]] for (uint i = 0u; i < PER; i++) {
+            [[unroll]] for (uint c = 0u; c < 4u; c++) {
+                uint at = valueWord(block, min(4u * (i * LANES + lane) + c, HDP - 1u), p);
+                before[2u * i][c] = cache[at];
+                before[2u * i + 1u][c] = cache[at + 4u * LIMB_VECTORS];
+            }
+        }
+    }
 
     vec4 v[PER];
 #ifdef HEAD_VALUES
-    padded = part == QUERY ? queryPadded : storedPadded;
-    uint base = r * HDP;
-    for (uint i = 0u; i < PER; i++) {
+    uint base = unit * HDP;
+    [[unroll]] for (uint i = 0u; i < PER; i++) {
         uint w = i * LANES + lane;
         if (seen && 4u * w < HD) {
-            values[base / 4u + w] = finishWord(row, head * (HD / 4u) + w);
+            values[base / 4u + w] = finishWord(loaded[i], row, head * (HD / 4u) + w, inputExponent, wide);
         }
     }
     barrier();
@@ -175,21 +217,19 @@ void main() {
     if (LANES % gl_SubgroupSize == 0u) {
         top = subgroupMax(top);
         if (subgroupElect()) {
-            atomicMax(tops[r], top);
+            atomicMax(tops[unit], top);
         }
     } else {
-        atomicMax(tops[r], top);
+        atomicMax(tops[unit], top);
     }
     barrier();
-    top = tops[r];
+    top = tops[unit];
     if (seen && lane == 0u && top >= INF_BITS) {
         fail(part == QUERY ? queryOp : op, row);
     }
     int e = rowExponent(min(top, INF_BITS - 1u));
     float scale = pow2(-e);
 
-    uint p = uint(pos) % BLOCK;
-    uint block = 4u * (((slot * stored + head) * blocks + uint(pos) / BLOCK) * BLOCK_VECTORS); // in words
     uint query = 4u * ((row * heads + head) * (2u * HDV + 1u));
     if (seen && lane == 0u) {
         if (part == QUERY) {
@@ -198,8 +238,7 @@ void main() {
             cache[exponentWord(block, part == VALUE, p)] = uint(e);
         }
     }
-    bool byQuads = part == VALUE && together(row0);
-    for (uint i = 0u; i < PER; i++) {
+    [[unroll]] for (uint i = 0u; i < PER; i++) {
         uint w = i * LANES + lane;
         if (!seen || w >= 4u * HDV) {
             continue;
@@ -223,12 +262,12 @@ void main() {
         } else {
             for (uint c = 0u; c < 4u; c++) {
                 uint at = valueWord(block, 4u * w + c, p);
-                storeByte(at, p % 4u, hi[c]);
-                storeByte(at + 4u * LIMB_VECTORS, p % 4u, lo[c]);
+                storeByte(at, p % 4u, hi[c], before[2u * i][c]);
+                storeByte(at + 4u * LIMB_VECTORS, p % 4u, lo[c], before[2u * i + 1u][c]);
             }
         }
     }
-    if (TILE != 4u || part != VALUE) {
+    if (TILE != 4u) {
         return;
     }
     barrier();

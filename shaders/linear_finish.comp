@@ -19,7 +19,9 @@ void main() {
     if (n >= count) {
         return;
     }
-    vec4 t = joinedParts(row, n);
+    Parts loaded;
+    LOAD_PARTS(loaded, partial, row, n, true)
+    vec4 t = joinedParts(loaded, row, n, wideRow(row));
     for (uint j = 0u; j < 4u && n + j < count; j++) {
         y[row * N + first + n + j] = scaled(row, n + j, t[j]);
     }

@@ -45,7 +45,9 @@ layout(std430, set = 0, binding = 8) writeonly buffer Limbs { uint limbs[]; };
 // Of FINISH.
 layout(std430, set = 0, binding = 9) readonly buffer Sums { ivec4 partial[]; };
 layout(std430, set = 0, binding = 10) readonly buffer Scales { float scales[]; };
+layout(std430, set = 0, binding = 10) readonly buffer ScaleQuads { vec4 scaleQuads[]; };
 layout(std430, set = 0, binding = 11) readonly buffer LinearBias { float linearBias[]; };
+layout(std430, set = 0, binding = 11) readonly buffer LinearBiasQuads { vec4 linearBiasQuads[]; };
 layout(std430, set = 0, binding = 12) readonly buffer Info { int info[]; }; // the limbs that the matrix is multiplied with
 layout(std430, set = 0, binding = 13) writeonly buffer Linear { float linear[]; };
 layout(std430, set = 0, binding = 13) writeonly buffer LinearQuads { vec4 linearQuads[]; };
@@ -79,39 +81,42 @@ WORD_READER(inputWord, x, xQuads)
 WORD_READER(weightWord, weight, weightQuads)
 WORD_READER(biasWord, bias, biasQuads)
 WORD_READER(addendWord, addend, addendQuads)
+WORD_READER(scaleWord, scales, scaleQuads)
+WORD_READER(linearBiasWord, linearBias, linearBiasQuads)
 WORD_WRITER(writeLinear, linear, linearQuads)
 WORD_WRITER(writeOutput, y, yQuads)
 WORD_WRITER(writeSum, sum, sumQuads)
-
-// finishedWord is word i of the outputs of the matrix.
-vec4 finishedWord(uint row, uint i) {
-    vec4 word = vec4(0.0);
-    uint n = column(i, 0u);
-    if (n >= K) {
-        return word;
-    }
-    vec4 t = joinedParts(row, n);
-    for (uint j = 0u; j < 4u && n + j < K; j++) {
-        word[j] = scaledSum(t[j], exponentOfRow(row), scales[n + j], HAS_BIAS, HAS_BIAS ? linearBias[n + j] : 0.0);
-    }
-    return word;
-}
 
 void main() {
     uint row = gl_WorkGroupID.y;
     uint base = (row * gl_NumWorkGroups.x + gl_WorkGroupID.x) * K;
     vec4 other[PER];
-    for (uint i = 0u; i < PER; i++) {
+    // Everything is loaded before anything is waited for.
+    Parts loaded[PER];
+    vec4 scale[PER], added[PER];
+    [[unroll]] for (uint i = 0u; i < PER; i++) {
         v[i] = inputWord(base, i);
         if (ADD && FINISH) {
-            other[i] = finishedWord(row, i);
-            writeLinear(base, i, other[i]);
+            LOAD_PARTS(loaded[i], partial, row, column(i, 0u), column(i, 0u) < K)
+            scale[i] = scaleWord(0u, i);
+            added[i] = HAS_BIAS ? linearBiasWord(0u, i) : vec4(0.0);
         } else if (ADD) {
             other[i] = addendWord(base, i);
         }
         normWeight[i] = weightWord(0u, i);
         if (NORM_BIAS) {
             normBias[i] = biasWord(0u, i);
+        }
+    }
+    if (ADD && FINISH) {
+        int e = exponentOfRow(row);
+        bool wide = wideRow(row);
+        [[unroll]] for (uint i = 0u; i < PER; i++) {
+            vec4 t = joinedParts(loaded[i], row, column(i, 0u), wide && column(i, 0u) < K);
+            [[unroll]] for (uint j = 0u; j < 4u; j++) { // 0 beyond K, where scales are
+                other[i][j] = scaledSum(t[j], e, scale[i][j], HAS_BIAS, added[i][j]);
+            }
+            writeLinear(base, i, other[i]);
         }
     }
     if (ADD) {

@@ -92,7 +92,7 @@ func (r *recording) normAt(i, n int, sums *linearSums) int {
 		parts, padded, vectors = sums.parts, l.parts[0].padded, l.rowBytes/16
 		s.constants[9], s.constants[10], s.constants[11] = 1, uint32(l.mode.Limbs()), boolConstant(sums.op.Bias != nil)
 		partial, scales, bias, info = sums.partial, whole(l.scaleBuf), r.vector(sums.op.Bias), r.buffer(sums.op.A)
-		addend, linear = r.tables(), write(r.buffer(sums.op.Dst))
+		addend, linear = r.tables(), write(r.buffer(sums.op.Dst)) // which audits look at
 	}
 	r.dispatch(s, pushConstants(k, words, r.rows, last, n, op.Eps, 1/float32(k), parts, padded, vectors), op.Groups, r.rows, 1,
 		read(in), out, read(r.vector(op.Weight)), read(r.vector(op.Bias)),
