@@ -222,16 +222,16 @@ func benchRun(ctx context.Context, head *stage.Head, sessions, prompt, tokens in
 			ids[k] = rng.IntN(vocab)
 		}
 		var err error
-		last[i], err = seqs[i].Next(ctx, ids, greedy, nil)
+		last[i], err = seqs[i].Next(ctx, ids, greedy, nil, tokens > 0)
 		return err
 	})
 	if err != nil {
 		return 0, 0, err
 	}
 	decode, err = timeSessions(sessions, tokens, func(i int) error {
-		for range tokens {
+		for done := range tokens {
 			var err error
-			if last[i], err = seqs[i].Next(ctx, []int{last[i]}, greedy, nil); err != nil {
+			if last[i], err = seqs[i].Next(ctx, []int{last[i]}, greedy, nil, done+1 < tokens); err != nil {
 				return err
 			}
 		}

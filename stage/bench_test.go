@@ -102,7 +102,7 @@ func benchDecode(b *testing.B, h *stage.Head, dev *timedDevice, sessions int) {
 			for k := range ids {
 				ids[k] = (i + k) * 7919 % h.Model.Spec.Vocab
 			}
-			if last[i], err = seqs[i].Next(ctx, ids, greedy, nil); err != nil {
+			if last[i], err = seqs[i].Next(ctx, ids, greedy, nil, true); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -110,9 +110,9 @@ func benchDecode(b *testing.B, h *stage.Head, dev *timedDevice, sessions int) {
 		var wg sync.WaitGroup
 		for i, s := range seqs {
 			wg.Go(func() {
-				for range round {
+				for done := range round {
 					var err error
-					if last[i], err = s.Next(ctx, []int{last[i]}, greedy, nil); err != nil {
+					if last[i], err = s.Next(ctx, []int{last[i]}, greedy, nil, done+1 < round); err != nil {
 						b.Error(err)
 						return
 					}

@@ -95,6 +95,20 @@ func (c *crowd) ran(sessions map[int32]bool) {
 	}
 }
 
+// steady says that the last batch was of these sessions, but for those that have ended.
+func (c *crowd) steady(sessions map[int32]bool) bool {
+	again := 0
+	for id, v := range c.last {
+		if v.batch == c.batches {
+			if !sessions[id] {
+				return false
+			}
+			again++
+		}
+	}
+	return again == len(sessions)
+}
+
 // forget drops a session that has ended.
 func (c *crowd) forget(session int32) { delete(c.last, session) }
 

@@ -52,8 +52,9 @@ type Engine struct {
 	maxRows  int // of a batch
 
 	queue chan *request
-	held  *request // taken from the queue, not yet part of a batch; of the loop, like crowd
+	held  *request // taken from the queue, not yet part of a batch; of the loop, like crowd and ahead
 	crowd crowd
+	ahead *ahead        // nil for none
 	stop  chan struct{} // closed by Close
 	done  chan struct{} // closed when the loop has ended
 
@@ -228,15 +229,16 @@ func (e *Engine) loop() {
 				return
 			}
 		}
-		batch, rows, sessions := e.gather(first)
-		e.run(batch, rows)
+		batch, sessions := e.gather(first)
+		e.step(batch, e.crowd.steady(sessions))
 		e.crowd.ran(sessions)
 	}
 }
 
 // gather fills a batch up to maxRows with what is queued, and waits a moment for the sessions that are likely to
 // come. In a ring of several stages it leaves the sessions of other groups for the next batch.
-func (e *Engine) gather(first *request) (batch []*request, rows int, sessions map[int32]bool) {
+func (e *Engine) gather(first *request) (batch []*request, sessions map[int32]bool) {
+	rows := 0
 	sessions = map[int32]bool{}
 	take := func(r *request) {
 		batch, rows = append(batch, r), rows+r.n
@@ -257,7 +259,7 @@ func (e *Engine) gather(first *request) (batch []*request, rows int, sessions ma
 				if patience != nil {
 					e.crowd.waited(true)
 				}
-				return batch, rows, sessions
+				return batch, sessions
 			}
 			if patience == nil {
 				patience = time.After(e.crowd.patience())
@@ -266,19 +268,19 @@ func (e *Engine) gather(first *request) (batch []*request, rows int, sessions ma
 			case r = <-e.queue:
 			case <-patience:
 				e.crowd.waited(false)
-				return batch, rows, sessions
+				return batch, sessions
 			case <-e.stop:
-				return batch, rows, sessions
+				return batch, sessions
 			}
 		}
 		others := e.crowd.full(len(sessions)) && !sessions[r.session] || (r.ids == nil) != (first.ids == nil)
 		if others || rows+r.n > e.maxRows {
 			e.held = r
-			return batch, rows, sessions
+			return batch, sessions
 		}
 		take(r)
 	}
-	return batch, rows, sessions
+	return batch, sessions
 }
 
 // forget takes note of sessions that have ended.
@@ -321,13 +323,18 @@ func (e *Engine) run(batch []*request, n int) {
 		return
 	}
 	took := time.Since(start)
-	e.mu.Lock()
-	e.rows += int64(n)
-	e.busy += took
-	e.mu.Unlock()
+	e.count(n, took)
 	for _, r := range batch {
 		r.done(r.rows, took, nil)
 	}
+}
+
+// count adds to Work.
+func (e *Engine) count(rows int, took time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rows += int64(rows)
+	e.busy += took
 }
 
 // compute fills in the results of a batch, which is of rows or of ids.

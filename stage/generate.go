@@ -106,7 +106,7 @@ func (g *generation) run(ctx context.Context) error {
 		}
 	}()
 	for len(g.res.IDs) < g.opts.MaxTokens {
-		id, err := g.seq.Next(ctx, input, g.sampler, history)
+		id, err := g.seq.Next(ctx, input, g.sampler, history, len(g.res.IDs)+1 < g.opts.MaxTokens)
 		if err != nil {
 			return err
 		}

@@ -168,9 +168,10 @@ func (s *Sequence) Forward(ctx context.Context, ids []int) ([]float32, error) {
 }
 
 // Next appends ids and returns the token that the sampler picks after them, from what is read out together with other
-// sequences that ask at the time. history is every id so far, the appended ones included.
-func (s *Sequence) Next(ctx context.Context, ids []int, sampler *Sampler, history []int) (int, error) {
-	s.ask.top = sampler.top()
+// sequences that ask at the time. history is every id so far, the appended ones included. more says that the token is to be
+// appended next: a device may then begin before it is asked.
+func (s *Sequence) Next(ctx context.Context, ids []int, sampler *Sampler, history []int, more bool) (int, error) {
+	s.ask.top, s.ask.more = sampler.top(), more
 	if s.head.reads {
 		if _, err := s.forward(ctx, ids, &s.ask); err != nil {
 			return 0, err

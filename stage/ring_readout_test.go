@@ -342,7 +342,7 @@ func TestReadoutOfTurns(t *testing.T) {
 		for turn, n := range []int{150, 1, 1, 90, 1, 65, 64, 1, 7} {
 			input := longPrompt(t, m, n)
 			history = append(history, input...)
-			id, err := seq.Next(ctx, input, stage.NewSampler(samplings[turn%len(samplings)]), history)
+			id, err := seq.Next(ctx, input, stage.NewSampler(samplings[turn%len(samplings)]), history, true)
 			if err != nil {
 				t.Fatal(err)
 			}

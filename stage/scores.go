@@ -15,7 +15,8 @@ const Candidates = 64
 
 // ask is what somebody wants of the readout of a row, and the answer.
 type ask struct {
-	top    int // the most probable tokens; 0 is the logits of all
+	top    int  // the most probable tokens; 0 is the logits of all
+	more   bool // if top is 1, that token will be pushed next
 	scores scores
 }
 
@@ -120,22 +121,32 @@ func (f *forms) topOf(asks []*ask) int {
 	return most
 }
 
+// of is the program that gives so many tokens, or with 0 all logits.
+func (f *forms) of(top int) (units.Executable, error) {
+	if exec := f.made[top]; exec != nil {
+		return exec, nil
+	}
+	exec, err := f.compile(top)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the readout: %w", err)
+	}
+	if f.made == nil {
+		f.made = map[int]units.Executable{}
+	}
+	f.made[top] = exec
+	return exec, nil
+}
+
 // run answers one ask for each row.
 func (f *forms) run(rows []units.Row, hidden []float32, asks []*ask) error {
 	top := f.topOf(asks)
-	exec, width := f.made[top], f.vocab
+	exec, err := f.of(top)
+	if err != nil {
+		return err
+	}
+	width := f.vocab
 	if top > 0 {
 		width = 2 * top
-	}
-	if exec == nil {
-		var err error
-		if exec, err = f.compile(top); err != nil {
-			return fmt.Errorf("compiling the readout: %w", err)
-		}
-		if f.made == nil {
-			f.made = map[int]units.Executable{}
-		}
-		f.made[top] = exec
 	}
 	for _, a := range asks {
 		a.scores.top, a.scores.values = top, slices.Grow(a.scores.values[:0], width)[:width]

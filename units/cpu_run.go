@@ -1,7 +1,6 @@
 package units
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -144,7 +143,7 @@ func (e *cpuExecutable) Close() error { return nil }
 
 func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 	if !e.busy.CompareAndSwap(false, true) {
-		return errors.New("running a program: it is running already")
+		return errRunning
 	}
 	defer e.busy.Store(false)
 	if err := e.dev.verdict.allow(); err != nil {

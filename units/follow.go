@@ -21,6 +21,7 @@ type Follower interface {
 }
 
 var (
+	errRunning  = errors.New("running a program: it is running already")
 	errUnderWay = errors.New("running a program: a step is under way")
 	errNoStep   = errors.New("running a program: no step is under way")
 )

@@ -79,9 +79,8 @@ func (e *vulkanExecutable) fly(f *flight) (err error) {
 }
 
 func (e *vulkanExecutable) Wait() error {
-	err := e.enter()
-	if err != nil {
-		return err
+	if !e.busy.CompareAndSwap(false, true) {
+		return errRunning
 	}
 	defer e.busy.Store(false)
 	if len(e.flights) == 0 {
@@ -89,7 +88,11 @@ func (e *vulkanExecutable) Wait() error {
 	}
 	f := e.flights[0]
 	e.flights = slices.Delete(e.flights, 0, 1)
-	if err := e.land(&f); err != nil {
+	err := e.land(&f)
+	if err == nil {
+		err = e.dev.verdict.allow() // another program may have met a wrong bit in the meantime
+	}
+	if err != nil {
 		e.abandon()
 		return e.failing(err)
 	}

@@ -139,7 +139,7 @@ func (e *vulkanExecutable) Close() error {
 // enter guards against two calls at a time, and against a device that is not used any more.
 func (e *vulkanExecutable) enter() error {
 	if !e.busy.CompareAndSwap(false, true) {
-		return errors.New("running a program: it is running already")
+		return errRunning
 	}
 	if err := e.dev.verdict.allow(); err != nil {
 		e.busy.Store(false)
