@@ -11,7 +11,7 @@ type Follower interface {
 	Begin(rows []Row, in, out []float32) error
 	// Follow begins the step after the one under way: the rows are one position further, In of each is the first values of its
 	// Out, and there is as much out. It says whether it has: not if the program cannot be followed or a row is at the end of its
-	// context, and not if one of the two steps must run by itself, as those that are audited do.
+	// context, and not if one of the two steps must run by itself.
 	Follow(out []float32) bool
 	// Wait waits for the step under way, the first of two, and returns what Run does. After an error nothing is under way.
 	Wait() error

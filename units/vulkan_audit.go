@@ -18,6 +18,7 @@ import (
 type vulkanAuditor struct {
 	every uint64
 	runs  uint64
+	owed  bool // a run that was to be audited was thrown away
 	rng   *rand.Rand
 	e     *vulkanExecutable
 	st    *state // one row, generic kernels
@@ -29,6 +30,8 @@ type vulkanAuditor struct {
 	choice    int     // which of the row's experts
 	between   expertScratch
 
+	ops           []Op            // that are verified
+	lists         [2]*vk.Commands // of the copies before and after them
 	before, after []copied
 	room          int64      // that the copies take
 	copies        *vk.Buffer // where they lie; kind Readback
@@ -48,54 +51,64 @@ func newVulkanAuditor(e *vulkanExecutable, every int, seed uint64) *vulkanAudito
 	return a
 }
 
-// due says whether this run is to be audited.
+// due says whether the next run is to be audited.
 func (a *vulkanAuditor) due() bool {
-	due := a.dueNext()
-	a.runs++
-	return due
+	return (a.owed || (a.runs+1)%a.every == 0) && len(a.e.prog.Ops) > 0
 }
 
-// dueNext says whether the next run is to be.
-func (a *vulkanAuditor) dueNext() bool { return (a.runs+1)%a.every == 0 && len(a.e.prog.Ops) > 0 }
-
-// run executes the step of a recording.
-func (a *vulkanAuditor) run(whole *recording, rows []Row, in []float32) error {
-	Metrics.Audits.Add(1)
+// submit begins the step of a recording, which has been filled, and what there is to verify of it.
+func (a *vulkanAuditor) submit(whole *recording, rows []Row) (*vk.Pending, error) {
+	a.owed = false
 	e := a.e
 	cut, err := e.cutOf(whole)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	group := a.rng.IntN(len(cut.groups))
-	ops := e.prog.Ops[cut.groups[group].first:cut.groups[group].end]
+	a.ops = e.prog.Ops[cut.groups[group].first:cut.groups[group].end]
 	a.rows, a.row, a.panel = len(rows), a.rng.IntN(len(rows)), a.rng.Float64()
 	a.st.rows[0], a.st.err = rows[a.row], nil
 	if e.prog.Cache != nil {
 		a.head = a.rng.IntN(e.prog.Cache.Spec().KVHeads)
 	}
-	a.plan(whole, ops)
+	a.plan(whole, a.ops)
 	if err := a.reserve(); err != nil {
-		return err
+		return nil, err
 	}
-	before, err := a.commands(a.before)
-	if err != nil {
-		return err
+	if a.lists[0], err = a.commands(a.before); err != nil {
+		return nil, err
 	}
-	defer before.Free()
-	after, err := a.commands(a.after)
-	if err != nil {
-		return err
+	if a.lists[1], err = a.commands(a.after); err != nil {
+		return nil, err
 	}
-	defer after.Free()
-	e.fill(&e.lanes[0], rows, in)
-	if err := e.dev.vk.RunAround(cut.cmds, partOf(group), before, after); err != nil {
-		return err
-	}
-	if e.lanes[0].failed() { // the run ends with that error
+	return e.dev.vk.SubmitAround(cut.cmds, partOf(group), a.lists[0], a.lists[1])
+}
+
+// end verifies the step that submit has begun and that has been awaited.
+func (a *vulkanAuditor) end(l *lane) error {
+	a.free()
+	Metrics.Audits.Add(1)
+	if l.failed() { // the run ends with that error
 		return nil
 	}
-	a.snapshot(ops)
-	return a.verify(ops)
+	a.snapshot(a.ops)
+	return a.verify(a.ops)
+}
+
+// forgo is end for a step that is thrown away: the next is audited in its place.
+func (a *vulkanAuditor) forgo() {
+	a.free()
+	a.owed = true
+}
+
+// free releases the lists of copies.
+func (a *vulkanAuditor) free() {
+	for i, c := range a.lists {
+		if c != nil {
+			c.Free()
+		}
+		a.lists[i] = nil
+	}
 }
 
 // plan lists what snapshot and verify read.
@@ -199,8 +212,9 @@ func (a *vulkanAuditor) reserve() error {
 	return err
 }
 
-// drop frees the copies.
+// drop frees the copies and their lists.
 func (a *vulkanAuditor) drop() {
+	a.free()
 	if a.copies != nil {
 		a.copies.Free()
 		a.copies = nil

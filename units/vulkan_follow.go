@@ -15,9 +15,10 @@ type flight struct {
 	out     []float32
 	lane    int
 	pending *vk.Pending // nil for one that is run by Wait
+	audited bool
 }
 
-// Begin leaves it to Wait to run a step that is to be audited, or that one submission does not take.
+// Begin leaves it to Wait to run what one submission does not take.
 func (e *vulkanExecutable) Begin(rows []Row, in, out []float32) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -30,7 +31,7 @@ func (e *vulkanExecutable) Begin(rows []Row, in, out []float32) error {
 		return fmt.Errorf("running a program: %w", err)
 	}
 	f := flight{rows: slices.Clone(rows), in: slices.Clone(in), out: out}
-	if len(rows) <= e.maxRows && (e.audit == nil || !e.audit.dueNext()) {
+	if len(rows) <= e.maxRows {
 		if err := e.fly(&f); err != nil {
 			return e.failing(err)
 		}
@@ -44,10 +45,13 @@ func (e *vulkanExecutable) Follow(out []float32) bool {
 		return false
 	}
 	defer e.busy.Store(false)
-	if len(e.flights) != 1 || e.flights[0].pending == nil || e.alone || e.audit != nil && e.audit.dueNext() {
+	if len(e.flights) != 1 || e.alone {
 		return false
 	}
 	before := &e.flights[0]
+	if before.pending == nil || before.audited && e.audit.due() { // one audit at a time
+		return false
+	}
 	if len(out) != len(before.out) {
 		panic(fmt.Sprintf("units: out has %d values, in the step before %d", len(out), len(before.out)))
 	}
@@ -69,12 +73,22 @@ func (e *vulkanExecutable) Follow(out []float32) bool {
 	return true
 }
 
-// fly submits a step.
-func (e *vulkanExecutable) fly(f *flight) (err error) {
-	if e.audit != nil {
-		e.audit.due() // counts it
+// fly submits a step. Without in it takes that from the step before.
+func (e *vulkanExecutable) fly(f *flight) error {
+	r, err := e.recordingOf(f.rows, f.lane, f.in == nil)
+	if err != nil {
+		return err
 	}
-	f.pending, err = e.launch(f.rows, f.in, f.lane)
+	e.fill(&e.lanes[f.lane], f.rows, f.in)
+	if e.audit != nil {
+		f.audited = e.audit.due()
+		e.audit.runs++
+	}
+	if f.audited {
+		f.pending, err = e.audit.submit(r, f.rows)
+	} else {
+		f.pending, err = e.dev.vk.Submit(r.cmds)
+	}
 	return err
 }
 
@@ -102,23 +116,32 @@ func (e *vulkanExecutable) Wait() error {
 	return nil
 }
 
-// land waits for a step that is no longer one of the flights.
+// land waits for a step, which is none of the flights any more, and reads what it has computed.
 func (e *vulkanExecutable) land(f *flight) error {
-	if f.pending != nil {
-		if err := f.pending.Wait(); err != nil {
+	if f.pending == nil {
+		return e.submitAll(f.rows, f.in, f.out)
+	}
+	if err := f.pending.Wait(); err != nil {
+		return err
+	}
+	l := &e.lanes[f.lane]
+	if f.audited {
+		if err := e.audit.end(l); err != nil {
 			return err
 		}
-		if l := &e.lanes[f.lane]; !l.stalled() {
-			return e.collect(l, len(f.rows), f.out)
-		}
+	}
+	if l.stalled() {
+		// Its rows are wrong, and so are those of the step after it. What they have stored in the cache is stored again at the same
+		// positions.
 		e.dev.unchain()
-		if len(e.flights) > 0 { // what it has followed is wrong
-			if err := e.ground(&e.flights[0]); err != nil {
+		for i := range e.flights {
+			if err := e.ground(&e.flights[i]); err != nil {
 				return err
 			}
 		}
+		return e.submit(f.rows, f.in, f.out)
 	}
-	return e.submitAll(f.rows, f.in, f.out)
+	return e.collect(l, len(f.rows), f.out)
 }
 
 // ground waits for a step and leaves it to Wait to run it anew.
@@ -128,6 +151,9 @@ func (e *vulkanExecutable) ground(f *flight) error {
 	}
 	Metrics.Abandoned.Add(1)
 	err := f.pending.Wait()
+	if f.audited {
+		e.audit.forgo()
+	}
 	f.pending = nil
 	return err
 }

@@ -137,13 +137,13 @@ func TestVulkanFollow(t *testing.T) {
 	}
 }
 
-// TestVulkanFollowAudits: a step that is to be audited runs by itself, as often as others.
+// TestVulkanFollowAudits: steps are audited as often as others, one at a time; in place of one that is thrown away another is.
 func TestVulkanFollowAudits(t *testing.T) {
 	const steps = 12
-	for every, followed := range map[int]int{1: 0, 3: 4, 100: steps} {
+	want, _ := chase(t, followProgram(t, vulkanTest(t, VulkanOptions{}), 2, 128, 24), 2, steps, nil)
+	for every, followed := range map[int]int{1: 0, 2: steps, 3: steps, 100: steps} {
 		d := vulkanTest(t, VulkanOptions{AuditEvery: every})
 		e := followProgram(t, d, 2, 128, 24)
-		want, _ := chase(t, followProgram(t, vulkanTest(t, VulkanOptions{}), 2, 128, 24), 2, steps, nil)
 		audits := Metrics.Audits.Load()
 		got, n := chase(t, e, 2, steps, always)
 		if n != followed {
@@ -155,6 +155,50 @@ func TestVulkanFollowAudits(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("every %d: other values", every)
 		}
+	}
+
+	e := followProgram(t, vulkanTest(t, VulkanOptions{AuditEvery: 2}), 2, 128, 24)
+	audits := Metrics.Audits.Load()
+	for range 4 { // every other step is thrown away
+		chase(t, e, 2, 1, always)
+	}
+	if n := Metrics.Audits.Load() - audits; n < 2 {
+		t.Errorf("%d audits of 4 steps beside 4 that were thrown away", n)
+	}
+}
+
+// TestVulkanFollowWrong: nothing comes of a step that follows one with a wrong bit, and the device is not used any more.
+func TestVulkanFollowWrong(t *testing.T) {
+	d := vulkanTest(t, VulkanOptions{AuditEvery: 3})
+	e := followProgram(t, d, 1, 128, 24)
+	last := e.prog.Ops[len(e.prog.Ops)-1].Linear.(*vulkanLinear)
+	for i := range last.scales {
+		last.scales[i] *= 1.5
+	}
+	rows, in := batchOf(e, 1)
+	out, next := make([]float32, e.prog.Bufs[e.prog.Out].Width), make([]float32, e.prog.Bufs[e.prog.Out].Width)
+	var wrong *AuditError
+	for try := 0; wrong == nil; try++ {
+		if try == 1000 {
+			t.Fatal("no audit has found the wrong matrix")
+		}
+		if err := e.Begin(rows, in, out); err != nil {
+			t.Fatal(err)
+		}
+		e.Follow(next)
+		for range len(e.flights) {
+			if err := e.Wait(); err != nil && !errors.As(err, &wrong) {
+				t.Fatal(err)
+			} else if wrong != nil {
+				break
+			}
+		}
+	}
+	if wrong.Op != OpLinear || len(e.flights) > 0 {
+		t.Errorf("%v; %d steps are under way", wrong, len(e.flights))
+	}
+	if err := e.Begin(rows, in, out); !errors.As(err, &wrong) || e.Follow(next) {
+		t.Errorf("after a wrong bit: %v", err)
 	}
 }
 

@@ -192,44 +192,11 @@ func (e *vulkanExecutable) submitAll(rows []Row, in, out []float32) error {
 
 // submit runs as many rows as one submission takes, and waits for them.
 func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
-	if e.audit != nil && e.audit.due() {
-		return e.submitAudited(rows, in, out)
-	}
-	pending, err := e.launch(rows, in, 0)
-	if err == nil {
-		err = pending.Wait()
-	}
-	if err != nil {
+	f := flight{rows: rows, in: in, out: out}
+	if err := e.fly(&f); err != nil {
 		return err
 	}
-	if e.lanes[0].stalled() {
-		// Its rows are wrong, but what it has stored in the cache is stored again at the same positions.
-		e.dev.unchain()
-		return e.submit(rows, in, out)
-	}
-	return e.collect(&e.lanes[0], len(rows), out)
-}
-
-// submitAudited is submit for a step that is to be audited.
-func (e *vulkanExecutable) submitAudited(rows []Row, in, out []float32) error {
-	r, err := e.recordingOf(rows, 0, false)
-	if err != nil {
-		return err
-	}
-	if err := e.audit.run(r, rows, in); err != nil {
-		return err
-	}
-	return e.collect(&e.lanes[0], len(rows), out)
-}
-
-// launch submits a step through a lane. With in nil it takes its In from the step before.
-func (e *vulkanExecutable) launch(rows []Row, in []float32, lane int) (*vk.Pending, error) {
-	r, err := e.recordingOf(rows, lane, in == nil)
-	if err != nil {
-		return nil, err
-	}
-	e.fill(&e.lanes[lane], rows, in)
-	return e.dev.vk.Submit(r.cmds)
+	return e.land(&f)
 }
 
 // recordingOf is the recording for these rows.
@@ -436,7 +403,8 @@ func (e *vulkanExecutable) recorded(key recordingKey) (*recording, error) {
 func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
 	if whole.cut == nil {
 		r := e.newRecording(batchShape{whole.rows, whole.context})
-		r.cuts, r.profile, r.chain.on, r.scratch, r.lane = true, false, false, whole.scratch, whole.lane
+		r.cuts, r.profile, r.chain.on = true, false, false
+		r.scratch, r.lane, r.follows = whole.scratch, whole.lane, whole.follows
 		if err := r.record(); err != nil {
 			r.cmds.Free()
 			return nil, fmt.Errorf("recording %d rows for an audit: %w", whole.rows, err)

@@ -235,15 +235,8 @@ const runDeadline = 10 * time.Minute
 var errDeviceLost = fmt.Errorf("an earlier call failed: %w", ErrDeviceLost)
 
 // Run executes an ended list and waits for it. After an error of the device the list must not be used again.
-func (d *Device) Run(c *Commands) error { return d.run(c.buffers) }
-
-// RunAround is Run with two more lists, before and after a part of c, the number of cuts that precede it.
-func (d *Device) RunAround(c *Commands, part int, before, after *Commands) error {
-	return d.run(slices.Concat(c.buffers[:part], before.buffers, c.buffers[part:part+1], after.buffers, c.buffers[part+1:]))
-}
-
-func (d *Device) run(buffers []vulkan.CommandBuffer) error {
-	p, err := d.submit(buffers)
+func (d *Device) Run(c *Commands) error {
+	p, err := d.Submit(c)
 	if err != nil {
 		return err
 	}
@@ -259,6 +252,11 @@ type Pending struct {
 // Submit is Run without the waiting. What is submitted is executed in this order; nothing but the barriers in the lists orders
 // their commands.
 func (d *Device) Submit(c *Commands) (*Pending, error) { return d.submit(c.buffers) }
+
+// SubmitAround is Submit with two more lists, before and after a part of c, the number of cuts that precede it.
+func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands) (*Pending, error) {
+	return d.submit(slices.Concat(c.buffers[:part], before.buffers, c.buffers[part:part+1], after.buffers, c.buffers[part+1:]))
+}
 
 func (d *Device) submit(buffers []vulkan.CommandBuffer) (*Pending, error) {
 	if d.lost.Load() {

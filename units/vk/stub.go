@@ -15,18 +15,20 @@ const Built = false
 // Device cannot be opened in this build, so nothing below is ever called.
 type Device struct{}
 
-func List() ([]DeviceInfo, error)                                                { return nil, errStub }
-func FreeMemory(int) (int64, bool)                                               { return 0, false }
-func Refused() []error                                                           { return nil }
-func Open(Options) (*Device, error)                                              { return nil, errStub }
-func (d *Device) Info() *DeviceInfo                                              { return nil }
-func (d *Device) Close() error                                                   { return errStub }
-func (d *Device) NewCommands() *Commands                                         { return nil }
-func (d *Device) Lost() bool                                                     { return false }
-func (d *Device) Run(c *Commands) error                                          { return errStub }
-func (d *Device) RunAround(c *Commands, part int, before, after *Commands) error { return errStub }
-func (d *Device) Submit(c *Commands) (*Pending, error)                           { return nil, errStub }
-func (d *Device) MemoryUsed() (used int64)                                       { return 0 }
+func List() ([]DeviceInfo, error)                      { return nil, errStub }
+func FreeMemory(int) (int64, bool)                     { return 0, false }
+func Refused() []error                                 { return nil }
+func Open(Options) (*Device, error)                    { return nil, errStub }
+func (d *Device) Info() *DeviceInfo                    { return nil }
+func (d *Device) Close() error                         { return errStub }
+func (d *Device) NewCommands() *Commands               { return nil }
+func (d *Device) Lost() bool                           { return false }
+func (d *Device) Run(c *Commands) error                { return errStub }
+func (d *Device) Submit(c *Commands) (*Pending, error) { return nil, errStub }
+func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands) (*Pending, error) {
+	return nil, errStub
+}
+func (d *Device) MemoryUsed() (used int64) { return 0 }
 
 func (d *Device) NewBuffer(bytes int64, kind Kind) (*Buffer, error) { return nil, errStub }
 func (d *Device) NewPipeline(spec PipelineSpec) (*Pipeline, error)  { return nil, errStub }

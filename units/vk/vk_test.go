@@ -330,8 +330,8 @@ func TestCollector(t *testing.T) {
 	gc.Wait()
 }
 
-// TestRunAround runs a list of three parts with copies before and after each of them in turn.
-func TestRunAround(t *testing.T) {
+// TestSubmitAround runs a list of three parts with copies before and after each of them in turn.
+func TestSubmitAround(t *testing.T) {
 	d := openAny(t, Options{})
 	p := scalePipeline(t, d, 0.5)
 	in, local, seen := newBuffer(t, d, 4, Upload), newBuffer(t, d, 4, Local), newBuffer(t, d, 8, Readback)
@@ -360,7 +360,11 @@ func TestRunAround(t *testing.T) {
 	values := []float32{2, 6.5, 20} // after each part
 	for part := 1; part < 3; part++ {
 		copy(in.Bytes(), floats(values[0]))
-		if err := d.RunAround(c, part, looks[0], looks[1]); err != nil {
+		p, err := d.SubmitAround(c, part, looks[0], looks[1])
+		if err == nil {
+			err = p.Wait()
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if want := floats(values[part-1], values[part]); !bytes.Equal(seen.Bytes(), want) {
