@@ -4,8 +4,8 @@
 //variant heads_finish HEAD_VALUES
 
 // Head rows to two limbs, NUMERICS.md sections 2 and 8: queries into a buffer, keys and values into the cache (heads.glsl).
-// Workgroup (GROUP heads, TILE rows), the heads being those of the queries, of the keys and of the values, one after the other; each
-// head of a row has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels. With
+// Workgroup (head, tile of rows), the heads being those of the queries, of the keys and of the values, one after the other; each
+// of TILE rows has LANES invocations, a multiple of the subgroup size or a part of it, with PER words of four channels. With
 // HEAD_VALUES the heads, which are kept too, are the outputs of three matrices, from the sums of linear_matrix.comp
 // (linear_parts.glsl), and have a multiple of four channels.
 
@@ -18,8 +18,6 @@ layout(constant_id = 5) const uint ROPE = 0u;  // 0 none, 1 halves, 2 interleave
 layout(constant_id = 6) const uint PAIRS = 1u; // rotary
 layout(constant_id = 7) const uint TILE = 1u;  // 1, or 4: then values of neighbouring positions are stored together
 layout(constant_id = 8) const uint LANES = 32u;
-layout(constant_id = 9) const uint GROUP = 1u; // with a TILE of 1
-const uint UNITS = TILE * GROUP;               // heads of rows
 
 #include "numerics.glsl"
 #include "dot.glsl"
@@ -46,8 +44,8 @@ layout(push_constant) uniform Push {
 
 #define HEADS 4
 #ifdef HEAD_VALUES
-layout(constant_id = 10) const uint WEIGHT_LIMBS = 1u; // as in linear.glsl
-layout(constant_id = 11) const bool HAS_BIAS = false;
+layout(constant_id = 9) const uint WEIGHT_LIMBS = 1u; // as in linear.glsl
+layout(constant_id = 10) const bool HAS_BIAS = false;
 
 layout(std430, set = 0, binding = HEADS) writeonly buffer Q { vec4 qOut[]; };
 layout(std430, set = 0, binding = HEADS + 1) writeonly buffer K { vec4 kOut[]; };
@@ -63,7 +61,7 @@ layout(std430, set = 0, binding = 18) readonly buffer KBias { vec4 kBias[]; };
 layout(std430, set = 0, binding = 19) readonly buffer VBias { vec4 vBias[]; };
 layout(std430, set = 0, binding = 20) readonly buffer Info { int info[]; }; // the limbs that the matrices are multiplied with
 
-shared vec4 values[UNITS * 4u * HDV];
+shared vec4 values[TILE * 4u * HDV]; // of the heads of the tile
 
 float headInput(uint part, uint at) { return values[at / 4u][at % 4u]; }
 vec4 headQuads(uint part, uint at) { return values[at]; }
@@ -122,7 +120,7 @@ void storeByte(uint word, uint byte, int v, uint before) {
     atomicXor(cache[word], ((uint(v) << 8u * byte) ^ before) & mask);
 }
 
-shared uint tops[UNITS];
+shared uint tops[TILE];
 shared uint quad[TILE == 4u ? 2u * 4u * 4u * HDV : 1u]; // [limbs][rows][words] of the values of a tile
 
 // together says that the rows of the tile are four positions that share the words of the values.
@@ -140,12 +138,11 @@ bool together(uint row0) {
 
 void main() {
     uint row0 = gl_WorkGroupID.y * TILE;
-    uint unit = gl_LocalInvocationID.x / LANES;
+    uint r = gl_LocalInvocationID.x / LANES;
     uint lane = gl_LocalInvocationID.x % LANES;
-    uint r = unit % TILE;
     uint row = row0 + r;
-    uint head = gl_WorkGroupID.x * GROUP + unit / TILE;
-    bool real = row < rows && head < heads + 2u * stored;
+    uint head = gl_WorkGroupID.x;
+    bool real = row < rows;
 #ifndef HEAD_VALUES
     uint part;
 #endif
@@ -178,7 +175,7 @@ void main() {
     uint slot = seen ? place.x : 0u;
     int pos = seen ? int(place.y) : 0;
     if (lane == 0u) {
-        tops[unit] = 0u;
+        tops[r] = 0u;
     }
     barrier();
 
@@ -198,7 +195,7 @@ void main() {
 
     vec4 v[PER];
 #ifdef HEAD_VALUES
-    uint base = unit * HDP;
+    uint base = r * HDP;
     [[unroll]] for (uint i = 0u; i < PER; i++) {
         uint w = i * LANES + lane;
         if (seen && 4u * w < HD) {
@@ -217,13 +214,13 @@ void main() {
     if (LANES % gl_SubgroupSize == 0u) {
         top = subgroupMax(top);
         if (subgroupElect()) {
-            atomicMax(tops[unit], top);
+            atomicMax(tops[r], top);
         }
     } else {
-        atomicMax(tops[unit], top);
+        atomicMax(tops[r], top);
     }
     barrier();
-    top = tops[unit];
+    top = tops[r];
     if (seen && lane == 0u && top >= INF_BITS) {
         fail(part == QUERY ? queryOp : op, row);
     }
@@ -267,7 +264,7 @@ void main() {
             }
         }
     }
-    if (TILE != 4u) {
+    if (TILE != 4u || part != VALUE) {
         return;
     }
     barrier();

@@ -11,6 +11,7 @@ layout(constant_id = 3) const bool ACT = false;
 layout(constant_id = 4) const uint ACT_KIND = 0u;
 layout(constant_id = 5) const bool GATED = false; // times b
 layout(constant_id = 6) const bool WRITE = false; // y
+layout(constant_id = 7) const bool AHEAD = false; // all inputs are loaded first, else word by word
 
 #define STATUS 2
 #define TABLES 3
@@ -46,16 +47,29 @@ WORD_READER(inputWord, x, xQuads)
 WORD_READER(factorWord, b, bQuads)
 WORD_WRITER(writeOutput, y, yQuads)
 
+// load reads word i, and what its activation is multiplied with.
+void load(uint row, uint i, out vec4 factor) {
+    v[i] = inputWord(row * K, i);
+    factor = GATED ? factorWord(row * K, i) : vec4(0.0);
+}
+
 void main() {
     uint row = gl_WorkGroupID.x;
+    vec4 factors[PER];
+    if (AHEAD) {
+        [[unroll]] for (uint i = 0u; i < PER; i++) {
+            load(row, i, factors[i]);
+        }
+    }
     for (uint i = 0u; i < PER; i++) {
-        v[i] = inputWord(row * K, i);
-        vec4 factors = GATED ? factorWord(row * K, i) : vec4(0.0);
+        if (!AHEAD) {
+            load(row, i, factors[i]);
+        }
         if (ACT) {
             for (uint j = 0u; j < 4u; j++) { // 0 beyond K, where all are
                 precise float a = activation(ACT_KIND, v[i][j]);
                 if (GATED) {
-                    a = a * factors[j];
+                    a = a * factors[i][j];
                 }
                 v[i][j] = flushed(a);
             }

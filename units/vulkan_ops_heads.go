@@ -34,9 +34,6 @@ func (r *recording) heads(store int, a *attention, ropes *[2]*Op) (uses [7]acces
 // wordPositions is how many rows a workgroup of heads.comp takes where there are many: positions whose values share words.
 const wordPositions = 4
 
-// headThreads is about how large its workgroups are otherwise: many small ones take long to begin.
-const headThreads = 128
-
 // wordRows is how many rows are many. Tests lower it.
 var wordRows = 128
 
@@ -53,12 +50,11 @@ func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes 
 	}
 	uses, rope, pairs := r.heads(store, a, ropes)
 	lanes, per := r.rowThreads(4*cache.headVectors(), 1)
-	tile, group := 1, max(1, headThreads/lanes)
+	tile := 1
 	if r.rows >= wordRows && wordPositions*lanes <= r.dev.info.MaxInvocations {
-		tile, group = wordPositions, 1
+		tile = wordPositions
 	}
-	s := shader{"heads", r.dev.info.Subgroup, []uint32{uint32(tile * group * lanes), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope, pairs,
-		uint32(tile), uint32(lanes), uint32(group)}}
+	s := shader{"heads", r.dev.info.Subgroup, []uint32{uint32(tile * lanes), uint32(cache.spec.HeadDim), 0, 0, uint32(per), rope, pairs, uint32(tile), uint32(lanes)}}
 	push := pushConstants(heads, stored, cache.blocks(), store, queryOp, r.rows)
 	if sums != nil {
 		s.name = "heads_finish"
@@ -80,7 +76,7 @@ func (r *recording) headRows(cache *vulkanCache, store int, a *attention, ropes 
 		}
 		bound = append(bound, read(r.buffer(sums[0].op.A)))
 	}
-	r.dispatch(s, push, ceilDiv(heads+2*stored, group), ceilDiv(r.rows, tile), 1, bound...)
+	r.dispatch(s, push, heads+2*stored, ceilDiv(r.rows, tile), 1, bound...)
 }
 
 const noStore = -1

@@ -18,6 +18,9 @@ func (d *vulkanDevice) rowGroup(n int) (size, per int) {
 	return size, ceilDiv(n, size)
 }
 
+// manyThreads is the largest workgroup for a row with an activation of many that keep a device busy: others load while it computes.
+const manyThreads = 512
+
 // quantise records OpQuantize, or all that linear_row.comp takes.
 func (r *recording) quantise(i int) int {
 	if n := r.linearsOfRow(i); n > 0 {
@@ -39,7 +42,10 @@ type activated struct {
 func (r *recording) quantiseRows(i, rows, width int, in, out vk.Binding, act *activated) {
 	words := padded(width, vulkanPadK) / 4
 	size, per := r.dev.rowGroup(words)
-	s := shader{name: "quantize", constants: []uint32{uint32(size), uint32(per), boolConstant(width%4 == 0), 0, 0, 0, 0}}
+	if rows > manyRows && size > manyThreads && act != nil {
+		size, per = manyThreads, ceilDiv(words, manyThreads)
+	}
+	s := shader{name: "quantize", constants: []uint32{uint32(size), uint32(per), boolConstant(width%4 == 0), 0, 0, 0, 0, boolConstant(rows > manyRows)}}
 	factors, values := read(r.tables()), write(out) // what is not written is the output, see linear_row.comp's dispatch
 	if act != nil {
 		s.constants[3], s.constants[4] = 1, uint32(act.kind)
