@@ -21,6 +21,7 @@ const uint POLLS = 4u;              // of a round, half a microsecond each
 const uint MAX_ROUNDS = 1u << 15;   // a software renderer leaves a loop by itself after twice as many
 
 const uint SCOPE_DEVICE = 1u;
+const uint SCOPE_WORKGROUP = 2u;
 const uint RELAXED = 0u;
 const uint ACQUIRE = 0x42u; // of buffers
 const uint RELEASE = 0x44u;
@@ -42,16 +43,19 @@ void await(uint awaited, uint workgroups) {
                 break; // nor need those after it wait
             }
         }
-        order(SCOPE_DEVICE, ACQUIRE);
+        // What is read of the dispatch before is coherent and comes from where all workgroups see it: it must only not be read
+        // earlier than this. To acquire for the whole device waits for the weights under way, too.
+        order(SCOPE_WORKGROUP, ACQUIRE);
     }
     barrier();
 }
 
 // count says that this workgroup has written its results. All invocations call it together, after the last of them.
 void count(uint own) {
-    order(SCOPE_DEVICE, RELEASE);
+    order(SCOPE_WORKGROUP, RELEASE);
     barrier();
     if (gl_LocalInvocationID.x == 0u && own != UNCOUNTED) {
+        order(SCOPE_DEVICE, RELEASE); // for all of them, which is quicker than each for itself
         atomicAdd(counters[own], 1u);
     }
 }
