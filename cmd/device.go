@@ -20,9 +20,6 @@ const (
 // gateShapes are the shapes that a process uses which runs layers, the readout, or both.
 func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, positions int) units.GateShapes {
 	g := units.GateShapes{Norms: []int{s.Hidden}}
-	if layers && readout && s.PlainEmbed() {
-		g.Embeds = []int{s.Hidden}
-	}
 	linear := func(n, k int) { g.Linears = append(g.Linears, units.LinearShape{N: n, K: k, Mode: mode}) }
 	if readout {
 		linear(s.Dims(inspect.RoleLMHead))
@@ -30,6 +27,10 @@ func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, po
 	}
 	if !layers {
 		return g
+	}
+	if readout && s.PlainEmbed() { // a GPU may keep the embedding
+		g.Embeds = []int{s.Hidden}
+		g.Tops = append(g.Tops, units.TopShape{Width: s.Hidden, K: 1})
 	}
 	for _, dims := range s.LinearDims() {
 		linear(dims[0], dims[1])

@@ -95,6 +95,15 @@ func (w *Weights) ofIDs(p units.Program) units.Program {
 	return p
 }
 
+// layersOfIDs is a program of layers with the embedding before it, which fails for a row that is not finite though only the last is
+// looked at.
+func (w *Weights) layersOfIDs(p units.Program) units.Program {
+	largest := units.Buf(len(p.Bufs))
+	p.Bufs = append(p.Bufs, units.BufSpec{Kind: units.F32, Width: 2})
+	p.Ops = append(p.Ops, units.Op{Kind: units.OpTop, Dst: largest, A: p.Out, B: units.None, TopK: 1, Layer: w.Range.Last})
+	return w.ofIDs(p)
+}
+
 // wholeOfIDs is whole of ids in place of hidden rows; nil unless the device keeps the table.
 func (w *Weights) wholeOfIDs(cache units.Cache) *forms {
 	if w.table == nil {

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"errors"
+	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -139,6 +140,48 @@ func TestProgramOfIDs(t *testing.T) {
 	}
 	if with < 30 || without < 5 {
 		t.Errorf("%d models have a table, %d none", with, without)
+	}
+}
+
+// TestLayersOfIDsFail: a row that is not finite fails a prompt though only the last is looked at.
+func TestLayersOfIDsFail(t *testing.T) {
+	m := testModel(t, "../testdata/tales-qwen2")
+	dev, err := units.NewCPU(units.CPUOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	w := loadTable(t, m, dev, LoadOptions{})
+	largest := func(id int) float32 {
+		row, err := (&Head{Model: m}).embed(t.Context(), []int{id}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return max(slices.Max(row), -slices.Min(row))
+	}
+	small, large := 0, 1
+	for id := range m.Spec.Vocab {
+		if v := largest(id); v < largest(small) {
+			small = id
+		} else if v > largest(large) {
+			large = id
+		}
+	}
+	const first = 1 << 60
+	scale := math.MaxFloat32 / first / (largest(small) + largest(large)) * 2 // of the two the larger one becomes infinite
+	exec, err := dev.Compile(w.layersOfIDs(units.Program{Bufs: []units.BufSpec{{Width: m.Spec.Hidden}},
+		Ops: []units.Op{{Kind: units.OpScale, Dst: 0, A: 0, B: units.None, Scale: first}, {Kind: units.OpScale, Dst: 0, A: 0, B: units.None, Scale: scale}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exec.Close()
+	out := make([]float32, m.Spec.Hidden)
+	if err := exec.Run(make([]units.Row, 2), []float32{float32(small), float32(small)}, out); err != nil {
+		t.Error(err)
+	}
+	var oe *units.OpError
+	if err := exec.Run(make([]units.Row, 2), []float32{float32(large), float32(small)}, out); !errors.As(err, &oe) || oe.Row != 0 || oe.Layer != m.Spec.Layers-1 {
+		t.Errorf("a row that is not finite before the last: %v", err)
 	}
 }
 

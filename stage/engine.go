@@ -145,7 +145,7 @@ func (e *Engine) compile(rng plan.Range) error {
 	}
 	seg := segment{rng: rng, exec: exec}
 	if e.weights.table != nil && len(e.segments) == 0 {
-		if seg.ofIDs, err = e.weights.dev.Compile(e.weights.ofIDs(p)); err != nil {
+		if seg.ofIDs, err = e.weights.dev.Compile(e.weights.layersOfIDs(p)); err != nil {
 			return errors.Join(fmt.Errorf("compiling layers %v of ids: %w", rng, err), exec.Close())
 		}
 	}
@@ -362,6 +362,9 @@ func (e *Engine) compute(batch []*request, n int) error {
 	if merged && !keep {
 		return e.readWhole(rows, in, asks)
 	}
+	if in.ids != nil && len(batch) == 1 && len(e.segments) == 1 && !keep && !e.opts.ReturnAll {
+		return e.computeLast(rows, batch[0])
+	}
 	h := in.hidden // the result overwrites the rows
 	switch {
 	case in.ids != nil:
@@ -402,6 +405,15 @@ func (e *Engine) compute(batch []*request, n int) error {
 		return e.readout.run(make([]units.Row, len(asks)), last, asks)
 	}
 	return nil
+}
+
+// computeLast is compute for a long prompt, of whose rows nobody looks at more than the last: they need not come back.
+func (e *Engine) computeLast(rows []units.Row, r *request) error {
+	r.rows = make([]float32, e.hidden)
+	if err := e.segments[0].ofIDs.Run(rows, r.ids, r.rows); err != nil || r.ask == nil {
+		return err
+	}
+	return e.readout.run(make([]units.Row, 1), r.rows, []*ask{r.ask})
 }
 
 // readWhole answers an ask for each row by the program of all layers.

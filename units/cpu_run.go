@@ -169,13 +169,14 @@ func (e *cpuExecutable) Run(rows []Row, in, out []float32) error {
 		}
 	}
 	width := e.prog.Bufs[e.prog.Out].Width
-	for r := range rows {
+	first := len(rows) - len(out)/width
+	for r := first; r < len(rows); r++ {
 		y := st.f32[e.prog.Out][r*width : (r+1)*width]
 		if st.kern.absMax(y) >= infBits {
 			op := e.prog.lastWriter()
 			return fmt.Errorf("running a program: %w", &OpError{op.Kind, op.Layer, r, errNotFinite})
 		}
-		copy(out[r*width:], y)
+		copy(out[(r-first)*width:], y)
 	}
 	return nil
 }

@@ -275,7 +275,7 @@ type Row struct {
 // Executable is a compiled program. Run may be called from one goroutine at a time.
 type Executable interface {
 	// Run executes the program for a batch. in holds len(rows) rows of the In width; out receives len(rows) rows of
-	// the Out width. Rows of one slot must be consecutive positions in ascending order. After an *AuditError every Run of
+	// the Out width, or the last alone if it has room for one; the others are not looked at then. Rows of one slot must be consecutive positions in ascending order. After an *AuditError every Run of
 	// the device fails with it.
 	Run(rows []Row, in, out []float32) error
 	// Close gives back what the program holds besides its handles. It must not be running.

@@ -23,8 +23,8 @@ func (p *Program) checkRows(rows []Row, in, out []float32) error {
 	if w := p.Bufs[p.In].Width; len(in) != len(rows)*w {
 		return fmt.Errorf("in has %d values, want %d rows of %d", len(in), len(rows), w)
 	}
-	if w := p.Bufs[p.Out].Width; len(out) != len(rows)*w {
-		return fmt.Errorf("out has %d values, want %d rows of %d", len(out), len(rows), w)
+	if w := p.Bufs[p.Out].Width; len(out) != len(rows)*w && len(out) != w {
+		return fmt.Errorf("out has %d values, want %d rows of %d, or one", len(out), len(rows), w)
 	}
 	slots, context := 0, p.positions()
 	if p.Cache != nil {

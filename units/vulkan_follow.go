@@ -49,7 +49,7 @@ func (e *vulkanExecutable) Follow(out []float32) bool {
 		return false
 	}
 	before := &e.flights[0]
-	if before.pending == nil || before.audited && e.audit.due() { // one audit at a time
+	if before.pending == nil || e.lastOnly(before) || before.audited && e.audit.due() { // one audit at a time
 		return false
 	}
 	if len(out) != len(before.out) {
@@ -75,7 +75,7 @@ func (e *vulkanExecutable) Follow(out []float32) bool {
 
 // fly submits a step. Without in it takes that from the step before.
 func (e *vulkanExecutable) fly(f *flight) error {
-	r, err := e.recordingOf(f.rows, f.lane, f.in == nil)
+	r, err := e.recordingOf(f)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type recording struct {
 
 	lane    *lane      // what the host shares with it
 	follows bool       // In comes from the step before
+	last    bool       // of Out the last row alone is copied down
 	groups  []opGroup  // recorded together
 	cuts    bool       // the list is cut after the copies up, and after each group
 	cut     *recording // the same with cuts, for audits; made when needed

@@ -68,6 +68,7 @@ type recordingKey struct {
 	batchShape
 	lane    int
 	follows bool // In comes from the step before
+	last    bool // of Out the last row alone is copied down
 }
 
 func (d *vulkanDevice) Compile(p Program) (Executable, error) {
@@ -176,7 +177,11 @@ func (e *vulkanExecutable) submitAll(rows []Row, in, out []float32) error {
 	inWidth, outWidth := e.prog.Bufs[e.prog.In].Width, e.prog.Bufs[e.prog.Out].Width
 	for first := 0; first < len(rows); first += e.maxRows {
 		end := min(first+e.maxRows, len(rows))
-		if err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], out[first*outWidth:end*outWidth]); err != nil {
+		to := out // of which the last part leaves the last row
+		if len(out) > outWidth {
+			to = out[first*outWidth : end*outWidth]
+		}
+		if err := e.submit(rows[first:end], in[first*inWidth:end*inWidth], to); err != nil {
 			var oe *OpError
 			var ae *AuditError
 			if errors.As(err, &oe) {
@@ -199,15 +204,20 @@ func (e *vulkanExecutable) submit(rows []Row, in, out []float32) error {
 	return e.land(&f)
 }
 
-// recordingOf is the recording for these rows.
-func (e *vulkanExecutable) recordingOf(rows []Row, lane int, follows bool) (*recording, error) {
-	if err := e.reserve(len(rows)); err != nil {
+// recordingOf is the recording for a step.
+func (e *vulkanExecutable) recordingOf(f *flight) (*recording, error) {
+	if err := e.reserve(len(f.rows)); err != nil {
 		return nil, err
 	}
-	if err := e.reserveLane(lane); err != nil {
+	if err := e.reserveLane(f.lane); err != nil {
 		return nil, err
 	}
-	return e.recorded(recordingKey{batchShape{len(rows), e.contextOf(rows)}, lane, follows})
+	return e.recorded(recordingKey{batchShape{len(f.rows), e.contextOf(f.rows)}, f.lane, f.in == nil, e.lastOnly(f)})
+}
+
+// lastOnly says that of the rows of a step the last alone is wanted.
+func (e *vulkanExecutable) lastOnly(f *flight) bool {
+	return len(f.out) < len(f.rows)*e.prog.Bufs[e.prog.Out].Width
 }
 
 // fill writes what the step copies up: of In only what there is.
@@ -242,7 +252,8 @@ func (e *vulkanExecutable) collect(l *lane, rows int, out []float32) error {
 	}
 	if i := copyFinite(out, floats32(down[downOut:])); i >= 0 {
 		op := e.prog.lastWriter()
-		return &OpError{op.Kind, op.Layer, i / (len(out) / rows), errNotFinite}
+		width := e.prog.Bufs[e.prog.Out].Width
+		return &OpError{op.Kind, op.Layer, rows - len(out)/width + i/width, errNotFinite}
 	}
 	return nil
 }
@@ -385,7 +396,7 @@ func (e *vulkanExecutable) recorded(key recordingKey) (*recording, error) {
 		e.order = e.order[1:]
 	}
 	r := e.newRecording(key.batchShape)
-	r.lane, r.follows = &e.lanes[key.lane], key.follows
+	r.lane, r.follows, r.last = &e.lanes[key.lane], key.follows, key.last
 	err := e.compile(key.batchShape)
 	if err == nil {
 		err = r.record()
@@ -404,7 +415,7 @@ func (e *vulkanExecutable) cutOf(whole *recording) (*recording, error) {
 	if whole.cut == nil {
 		r := e.newRecording(batchShape{whole.rows, whole.context})
 		r.cuts, r.profile, r.chain.on = true, false, false
-		r.scratch, r.lane, r.follows = whole.scratch, whole.lane, whole.follows
+		r.scratch, r.lane, r.follows, r.last = whole.scratch, whole.lane, whole.follows, whole.last
 		if err := r.record(); err != nil {
 			r.cmds.Free()
 			return nil, fmt.Errorf("recording %d rows for an audit: %w", whole.rows, err)
@@ -441,7 +452,11 @@ func (r *recording) record() error {
 	r.ops()
 	r.cmds.CopyBarrier()
 	r.cmds.Copy(r.lane.down, 0, e.step, 0, 4*statusWords)
-	r.cmds.Copy(r.lane.down, downOut, e.bufs[r.prog.Out], 0, n*rowBytes(r.prog.Bufs[r.prog.Out]))
+	first, each := int64(0), rowBytes(r.prog.Bufs[r.prog.Out])
+	if r.last {
+		first = n - 1
+	}
+	r.cmds.Copy(r.lane.down, downOut, e.bufs[r.prog.Out], first*each, (n-first)*each)
 	r.cmds.CopyBarrier()
 	if r.err == nil {
 		r.err = r.cmds.End()

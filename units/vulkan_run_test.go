@@ -30,3 +30,27 @@ func TestCopyFinite(t *testing.T) {
 		}
 	}
 }
+
+// TestVulkanLastRow: the last row alone is that of all, of one submission or several, audited or not.
+func TestVulkanLastRow(t *testing.T) {
+	for _, every := range []int{0, 1} {
+		d := vulkanTest(t, VulkanOptions{AuditEvery: every})
+		e := testLayer(t, d).(*vulkanExecutable)
+		const n = 5
+		s := gateSeries(6)
+		in, out, last := s.values(n*testHidden, 1), make([]float32, n*testHidden), make([]float32, testHidden)
+		if err := e.Run(rowsAt(0, n), in, out); err != nil {
+			t.Fatal(err)
+		}
+		for _, rows := range []int{n, 2, 1} {
+			e.maxRows = rows
+			clear(last)
+			if err := e.Run(rowsAt(0, n), in, last); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(last, out[(n-1)*testHidden:]) {
+				t.Errorf("submissions of %d rows, audits every %d: the last row is another one", rows, every)
+			}
+		}
+	}
+}

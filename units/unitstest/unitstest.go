@@ -24,6 +24,7 @@ func Run(t *testing.T, newDevice func() units.Device) {
 		{"sessions", testSessions}, {"concurrent", testConcurrent}, {"outlier row", testOutlier},
 		{"long attention", testLongAttention}, {"faint attention", testFaintAttention},
 		{"linear accuracy", testLinearAccuracy}, {"attention accuracy", testAttentionAccuracy},
+		{"last row", testLastRow},
 		{"not finite", testNotFinite}, {"bad rows", testBadRows}, {"bad programs", testBadPrograms},
 		{"route", testRoute}, {"ties", testTies}, {"experts", testExperts}, {"expert accuracy", testExpertAccuracy},
 		{"expert errors", testExpertErrors},
@@ -395,6 +396,34 @@ func testNotFinite(t *testing.T, dev units.Device) {
 	}
 }
 
+// testLastRow has room for the last row of a batch alone, which others must neither change nor fail.
+func testLastRow(t *testing.T, dev units.Device) {
+	const n, hidden, half = 40, 64, 20
+	b := newBench(t, dev, 21)
+	layer(b, hidden, 300, 4, 2, 16, 2, n)
+	x := b.normal(n*hidden, 1)
+	e := b.compile()
+	want := b.run(e, positions(0, 0, n), x)
+	last := make([]f32, hidden)
+	for _, batch := range [][2]int{{0, half}, {half, n}, {n - 1, n}} {
+		b.must(e.Run(positions(1, batch[0], batch[1]-batch[0]), x[batch[0]*hidden:batch[1]*hidden], last))
+		same(t, fmt.Sprintf("positions %v", batch), last, want[(batch[1]-1)*hidden:batch[1]*hidden], hidden)
+	}
+	b = newBench(t, dev, 22)
+	in := b.buf(units.F32, 4)
+	b.op(units.Op{Kind: units.OpScale, Dst: in, A: in, B: units.None, Scale: 2, Layer: 3})
+	b.prog.Out = in
+	e = b.compile()
+	rows := []f32{1, f32(math.Inf(1)), 3, 4, 5, 6, 7, 8}
+	b.must(e.Run(positions(0, 0, 2), rows, last[:4]))
+	same(t, "after a row that is not finite", last[:4], []f32{10, 12, 14, 16}, 4)
+	copy(rows[4:], rows[:4])
+	var oe *units.OpError
+	if err := e.Run(positions(0, 0, 2), rows, last[:4]); !errors.As(err, &oe) || oe.Row != 1 || oe.Layer != 3 {
+		t.Errorf("a last row that is not finite: %v", err)
+	}
+}
+
 func testBadRows(t *testing.T, dev units.Device) {
 	b := newBench(t, dev, 9)
 	attention(b, units.Op{Heads: 1, KVHeads: 1, HeadDim: 4, Scale: 1}, 2, 10)
@@ -415,6 +444,9 @@ func testBadRows(t *testing.T, dev units.Device) {
 	}
 	if err := e.Run(positions(0, 0, 1), make([]f32, 4), make([]f32, 3)); err == nil {
 		t.Error("short out: no error")
+	}
+	if err := e.Run(positions(0, 0, 3), make([]f32, 12), make([]f32, 8)); err == nil {
+		t.Error("out of two rows for three: no error")
 	}
 	b.run(e, []units.Row{{Slot: 1, Pos: 0}, {Slot: 0, Pos: 0}, {Slot: 1, Pos: 1}}, make([]f32, 12))
 }
