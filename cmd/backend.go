@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -92,12 +93,18 @@ const (
 	pollTime  = 5 * time.Millisecond
 )
 
-// pollFor is how long the links of a process that computes on a GPU, or does not, look for activations before they sleep.
-func pollFor(gpu bool) time.Duration {
-	if gpu && runtime.GOMAXPROCS(0) >= pollCores {
-		return pollTime
+// pollWhile says how long the links of a process look for activations before they sleep: that is only worth it while the process
+// computes on a GPU. It is nil where it never is, or no core can be spared.
+func pollWhile(gpu *atomic.Bool) func() time.Duration {
+	if !gpu.Load() || runtime.GOMAXPROCS(0) < pollCores {
+		return nil
 	}
-	return 0
+	return func() time.Duration {
+		if gpu.Load() {
+			return pollTime
+		}
+		return 0
+	}
 }
 
 // noteOnce says each thing once, whatever the tiers of a device repeat.

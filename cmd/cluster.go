@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -323,7 +324,9 @@ func (c *cluster) ringOptions(ctx context.Context, needs clusterNeeds) (stage.Ri
 		return o, err
 	}
 	o.Local.Role = transport.RoleHead
-	carrier := transport.CarrierOptions{Lane: r.lanes, Poll: pollFor(c.gate.gpu)}
+	var gpu atomic.Bool
+	gpu.Store(c.gate.gpu)
+	carrier := transport.CarrierOptions{Lane: r.lanes, Poll: pollWhile(&gpu)}
 	if r.spawn == 0 {
 		if o.Local.ProbeHash, err = units.ProbeHash(c.device); err != nil {
 			return o, err

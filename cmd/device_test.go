@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,29 @@ func TestKernelDemotion(t *testing.T) {
 	}
 }
 
+// Links look for activations while the device is a GPU, and no longer when another has taken its place.
+func TestPollWhileGPU(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(pollCores))
+	var gpu atomic.Bool
+	if pollWhile(&gpu) != nil {
+		t.Error("looks without a GPU")
+	}
+	gpu.Store(true)
+	poll := pollWhile(&gpu)
+	if got := poll(); got != pollTime {
+		t.Errorf("looks for %v", got)
+	}
+	gpu.Store(false)
+	if got := poll(); got != 0 {
+		t.Errorf("looks for %v after the GPU is gone", got)
+	}
+	gpu.Store(true)
+	runtime.GOMAXPROCS(pollCores - 1)
+	if pollWhile(&gpu) != nil {
+		t.Error("looks without a core to spare")
+	}
+}
+
 // A stage whose device gave a wrong bit takes the next kernels that pass their gates, and says what it is now, until the
 // flags allow no more.
 func TestStageDemotion(t *testing.T) {
@@ -68,7 +92,7 @@ func TestStageDemotion(t *testing.T) {
 	var stderr bytes.Buffer
 	a := &app{builtin: os.DirFS("../testdata/tales-qwen2"), ui: newUI(&bytes.Buffer{}, &stderr)}
 	opts := &stage.ServerOptions{Context: 64, Sessions: 1}
-	if err := a.measure(t.Context(), opts, &serveFlags{threads: 1, backendFlags: backendFlags{backend: "cpu", device: firstDevice}}); err != nil {
+	if err := a.measure(t.Context(), opts, &serveFlags{threads: 1, backendFlags: backendFlags{backend: "cpu", device: firstDevice}}, new(atomic.Bool)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { opts.Device.Close() }()
@@ -137,7 +161,7 @@ func TestAuditDemotion(t *testing.T) {
 			}, freeMemory, false, nil}
 		}
 		left, err := a.takeDevice(opts, []backend{backendOf("fast", matrix), backendOf("slow", ""), backendOf("slower", "")},
-			units.GateShapes{Linears: []units.LinearShape{{N: 16, K: 64}}})
+			units.GateShapes{Linears: []units.LinearShape{{N: 16, K: 64}}}, new(atomic.Bool))
 		if err != nil {
 			t.Errorf("wrong in matrices of %q: %v", matrix, err)
 			continue

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -115,9 +116,12 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err := checkListen(opts.Listen); err != nil {
 		return err
 	}
-	if err := a.measure(ctx, opts, f); err != nil {
+	var gpu atomic.Bool
+	if err := a.measure(ctx, opts, f, &gpu); err != nil {
 		return err
 	}
+	opts.Listen.Poll = pollWhile(&gpu)
+	opts.Dial.Poll = opts.Listen.Poll
 	defer func() { opts.Device.Close() }() // maybe another by then
 	if err := checkStageMemory(opts, int64(opts.Local.MemoryBytes), opts.Device.Name()); err != nil {
 		return err
@@ -146,8 +150,9 @@ func checkListen(o transport.ListenOptions) error {
 }
 
 // measure opens the device, gates it at the shapes of the model, or of the built-in one as long as none is known, and
-// measures its capacity; after a wrong bit the next best takes its place. A child of --spawn leaves all that to its parent.
-func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFlags) error {
+// measures its capacity; after a wrong bit the next best takes its place. A child of --spawn leaves all that to its parent. gpu
+// is set to whether the device is one, also when another takes its place later.
+func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFlags, gpu *atomic.Bool) error {
 	cpu := units.CPUOptions{Threads: f.threads, AuditEvery: f.audit}
 	opts.Local.Threads, opts.Local.Watch = int32(cmp.Or(f.threads, units.DefaultThreads())), f.watch
 	var err error
@@ -157,8 +162,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 			return err
 		}
 		opts.Local.MemoryBytes = uint64(b.memory())
-		opts.Listen.Poll = pollFor(b.gpu)
-		opts.Dial.Poll = opts.Listen.Poll
+		gpu.Store(b.gpu)
 		if opts.Device, err = b.open(); err == nil {
 			opts.Local.Backend = opts.Device.Name()
 		}
@@ -176,13 +180,13 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		return err
 	}
 	shapes := gateShapes(&m.Spec, opts.Mode, true, opts.Readout, stageGateContext)
-	if backends, err = a.takeDevice(opts, backends, shapes); err != nil {
+	if backends, err = a.takeDevice(opts, backends, shapes, gpu); err != nil {
 		return err
 	}
 	opts.Demote = func(context.Context) (units.Device, transport.Hello, error) {
 		err := opts.Device.Close()
 		if err == nil {
-			backends, err = a.takeDevice(opts, backends, shapes)
+			backends, err = a.takeDevice(opts, backends, shapes, gpu)
 		}
 		if err == nil {
 			a.ui.note("demoted to %s", opts.Device.Name())
@@ -193,8 +197,9 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 	return nil
 }
 
-// takeDevice opens the first of the backends that passes the gates, measures it, and returns those after it.
-func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes units.GateShapes) ([]backend, error) {
+// takeDevice opens the first of the backends that passes the gates, measures it, and returns those after it. gpu is
+// set to whether it is one.
+func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes units.GateShapes, gpu *atomic.Bool) ([]backend, error) {
 	if len(backends) == 0 {
 		return nil, errors.New("--backend allows no other")
 	}
@@ -219,8 +224,7 @@ func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes u
 	}
 	a.ui.note("%s: gates passed, %d checks in %.2f s", gate.Device, len(gate.report.Checks), gate.Seconds)
 	opts.Device = device
-	opts.Listen.Poll = pollFor(gate.gpu)
-	opts.Dial.Poll = opts.Listen.Poll
+	gpu.Store(gate.gpu)
 	h := &opts.Local
 	h.Backend, h.MemoryBytes, h.CapacityGMACs, h.ProbeHash = device.Name(), uint64(gate.memory()), probe.GMACs, probe.Hash
 	return backends[slices.IndexFunc(backends, func(b backend) bool { return b.name == gate.Kernels })+1:], nil

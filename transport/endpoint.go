@@ -31,7 +31,7 @@ const (
 // that one open port serves for both.
 type Endpoint struct {
 	id    *Identity
-	udp   *net.UDPConn
+	udp   net.PacketConn
 	quic  *quic.Transport
 	mu    sync.Mutex
 	links map[*Link]struct{}
@@ -44,21 +44,21 @@ var quietly = sync.OnceFunc(func() { os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_W
 
 // newEndpoint opens a socket. With a nil reset key its peers do not learn of a restart, which is right for a port that
 // nobody will use again.
-func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.StatelessResetKey, poll time.Duration) (*Endpoint, error) {
+func newEndpoint(addr *net.UDPAddr, id *Identity, reset func(port int) quic.StatelessResetKey, poll func() time.Duration) (*Endpoint, error) {
 	quietly()
-	udp, err := net.ListenUDP("udp", addr)
+	own, err := net.ListenUDP("udp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("UDP port %d is in use, perhaps by another stage: %w", addr.Port, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	conn, err := newSocket(udp, poll)
+	udp, err := newSocket(own, poll)
 	if err != nil {
-		udp.Close()
+		own.Close()
 		return nil, err
 	}
-	tr := &quic.Transport{Conn: conn}
+	tr := &quic.Transport{Conn: udp}
 	if reset != nil {
 		key := reset(udp.LocalAddr().(*net.UDPAddr).Port)
 		tr.StatelessResetKey = &key

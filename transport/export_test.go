@@ -31,7 +31,7 @@ func Offer() (name string, token []byte, settle func(answers net.Conn) (net.Conn
 		return "", nil, nil, err
 	}
 	return o.name, o.token[:], func(answers net.Conn) (net.Conn, error) {
-		l, err := o.settle(answers, 0)
+		l, err := o.settle(answers, nil)
 		if l == nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func Offer() (name string, token []byte, settle func(answers net.Conn) (net.Conn
 
 // TakeLane connects to an offer of the peer at addr.
 func TakeLane(addr net.Addr, name string, token []byte) (net.Conn, error) {
-	l, err := takeLane(addr, name, token, 0)
+	l, err := takeLane(addr, name, token, nil)
 	if l == nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (o *laneOffer) welcome() []byte {
 }
 
 // settle waits for the peer's answer and returns its lane, nil if it refuses.
-func (o *laneOffer) settle(quic stream, poll time.Duration) (*lane, error) {
+func (o *laneOffer) settle(quic stream, poll func() time.Duration) (*lane, error) {
 	defer o.listener.Close()
 	deadline := time.Now().Add(laneTimeout)
 	quic.SetReadDeadline(deadline)
@@ -117,7 +117,7 @@ func readOffer(r io.Reader) (name string, token []byte, err error) {
 }
 
 // takeLane connects to a lane offered by the peer at addr, which is not let to name sockets of others.
-func takeLane(addr net.Addr, name string, token []byte, poll time.Duration) (*lane, error) {
+func takeLane(addr net.Addr, name string, token []byte, poll func() time.Duration) (*lane, error) {
 	if !strings.HasPrefix(name, lanePrefix) || !sameMachine(addr) {
 		return nil, fmt.Errorf("a lane %q at %s is none of this machine", name, addr)
 	}
@@ -153,19 +153,18 @@ func sameMachine(addr net.Addr) bool {
 type lane struct {
 	*net.UnixConn
 	look   *lookout
-	poll   time.Duration
 	buffer *bufio.Reader
 }
 
 const laneBuffer = 64 << 10 // bytes
 
-func newLane(conn *net.UnixConn, poll time.Duration) (*lane, error) {
-	look, err := newLookout(conn)
+func newLane(conn *net.UnixConn, poll func() time.Duration) (*lane, error) {
+	look, err := newLookout(conn, poll)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	l := &lane{UnixConn: conn, look: look, poll: poll}
+	l := &lane{UnixConn: conn, look: look}
 	l.buffer = bufio.NewReaderSize(poller{l}, laneBuffer)
 	return l, nil
 }
@@ -180,8 +179,6 @@ func (l *lane) Read(p []byte) (int, error) { return l.buffer.Read(p) }
 type poller struct{ *lane }
 
 func (l poller) Read(p []byte) (int, error) {
-	if l.poll > 0 {
-		l.look.wait(time.Now().Add(l.poll))
-	}
+	l.look.wait(time.Now())
 	return l.UnixConn.Read(p)
 }

@@ -43,7 +43,7 @@ func newLink(conn *quic.Conn, stream stream, e *Endpoint, addr string, peer Publ
 }
 
 // settle takes the lane if the peer does.
-func (l *Link) settle(o *laneOffer, poll time.Duration) error {
+func (l *Link) settle(o *laneOffer, poll func() time.Duration) error {
 	lane, err := o.settle(l.stream, poll)
 	if err == nil && lane != nil {
 		l.take(lane)

@@ -31,9 +31,10 @@ type CarrierOptions struct {
 	// Lane lets the frames of links between processes of one machine, where the system has a way, pass by QUIC, which then
 	// carries only the handshake and the signs of life. Both sides must want it.
 	Lane bool
-	// Poll is how long the reader of a socket looks for more before it sleeps. It costs a core, so it is for machines that have
-	// one to spare. 0 sleeps at once. An Endpoint given to Dial has its own.
-	Poll time.Duration
+	// Poll says how long the reader of a socket looks for more before it sleeps. That costs a core, so it is for machines that
+	// have one to spare. It is asked again and again, by several goroutines; nil is for ever 0. An Endpoint given to Dial has its
+	// own.
+	Poll func() time.Duration
 }
 
 func (o *ListenOptions) validate() error {

@@ -11,16 +11,17 @@ import (
 // lookout tells whether a socket has something to read. It is used by one goroutine.
 type lookout struct {
 	raw  syscall.RawConn
+	poll func() time.Duration  // nil: never
 	look func(fd uintptr) bool // made once: it is called a million times a second
 	fds  [1]unix.PollFd
 }
 
-func newLookout(c syscall.Conn) (*lookout, error) {
+func newLookout(c syscall.Conn, poll func() time.Duration) (*lookout, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	l := &lookout{raw: raw}
+	l := &lookout{raw: raw, poll: poll}
 	l.look = func(fd uintptr) bool {
 		l.fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 		unix.Poll(l.fds[:], 0)
@@ -29,13 +30,19 @@ func newLookout(c syscall.Conn) (*lookout, error) {
 	return l, nil
 }
 
-// wait returns when there is something to read, be it an error, or else at end. To be woken from sleep takes longer than to
-// read what has come.
-func (l *lookout) wait(end time.Time) {
+// wait says whether there is something to read, be it an error, after looking for as long as it should, counted from since. To be
+// woken from sleep takes longer than to read what has come.
+func (l *lookout) wait(since time.Time) bool {
+	if l.poll == nil {
+		return false
+	}
 	for {
 		runtime.Gosched() // lets those run who have what was read last
-		if err := l.raw.Read(l.look); err != nil || l.fds[0].Revents != 0 || !time.Now().Before(end) {
-			return
+		if err := l.raw.Read(l.look); err != nil || l.fds[0].Revents != 0 {
+			return true
+		}
+		if time.Since(since) >= l.poll() {
+			return false
 		}
 	}
 }

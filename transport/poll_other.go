@@ -12,8 +12,8 @@ import (
 
 type lookout struct{}
 
-func newLookout(syscall.Conn) (*lookout, error) { return nil, nil }
+func newLookout(syscall.Conn, func() time.Duration) (*lookout, error) { return nil, nil }
 
-func (*lookout) wait(time.Time) {}
+func (*lookout) wait(time.Time) bool { return false }
 
-func newSocket(c *net.UDPConn, _ time.Duration) (net.PacketConn, error) { return c, nil }
+func newSocket(c *net.UDPConn, _ func() time.Duration) (net.PacketConn, error) { return c, nil }
