@@ -223,6 +223,9 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 		g.Go(func() error {
 			var err error
 			c.ring, err = stage.NewRing(loading, peers, c.peerRanges(), opts)
+			if err == nil && c.kids != nil {
+				c.kids.dropKeys()
+			}
 			return err
 		})
 	}

@@ -119,8 +119,12 @@ func (k *children) close() {
 		ends.Go(c.end)
 	}
 	ends.Wait()
-	os.RemoveAll(k.dir)
+	k.dropKeys()
 }
+
+// dropKeys removes the keys, which every process has read, and the file of those who may connect, once all have: nothing is left
+// then if this process is killed.
+func (k *children) dropKeys() { os.RemoveAll(k.dir) }
 
 // peakMemory sums the most memory each child has held, in bytes.
 func (k *children) peakMemory() int64 {
