@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -85,6 +86,10 @@ type Listener struct {
 	quic     *quic.Listener
 	limits   limits
 	carrier  CarrierOptions
+
+	welcomed chan *Link    // links that Accept returns next, never closed
+	closed   chan struct{} // closed by Close
+	close    sync.Once
 }
 
 // Listen opens a UDP socket for links. A port that is taken gives an error that matches syscall.EADDRINUSE.
@@ -124,7 +129,7 @@ func listen(opts ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	return &Listener{endpoint: e, quic: q, limits: lim, carrier: opts.CarrierOptions}, nil
+	return &Listener{endpoint: e, quic: q, limits: lim, carrier: opts.CarrierOptions, welcomed: make(chan *Link), closed: make(chan struct{})}, nil
 }
 
 // Addr is the address listened on.
@@ -134,21 +139,44 @@ func (l *Listener) Addr() net.Addr { return l.endpoint.Addr() }
 func (l *Listener) Endpoint() *Endpoint { return l.endpoint }
 
 // Accept returns the next link. Its peer is authenticated and authorised; peers that are not never show up here. After
-// Close the error matches net.ErrClosed.
+// Close the error matches net.ErrClosed. A peer that takes its time over the offer of a lane keeps no other waiting.
 func (l *Listener) Accept(ctx context.Context) (*Link, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	accepted := make(chan error, 1)
+	go func() { accepted <- l.greet(ctx) }()
+	select {
+	case link := <-l.welcomed:
+		cancel()
+		<-accepted
+		return link, nil
+	case err := <-accepted:
+		cancel()
+		if errors.Is(err, quic.ErrServerClosed) || errors.Is(err, quic.ErrTransportClosed) {
+			err = net.ErrClosed
+		}
+		return nil, fmt.Errorf("accepting on %s: %w", l.Addr(), err)
+	}
+}
+
+// greet welcomes peers, each by itself, until ctx ends or the listener is closed.
+func (l *Listener) greet(ctx context.Context) error {
 	for {
 		conn, err := l.quic.Accept(ctx)
-		if errors.Is(err, quic.ErrServerClosed) || errors.Is(err, quic.ErrTransportClosed) {
-			return nil, fmt.Errorf("accepting on %s: %w", l.Addr(), net.ErrClosed)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("accepting on %s: %w", l.Addr(), err)
+			return err
 		}
-		if link, err := l.welcome(conn); err == nil {
-			return link, nil
-		}
-		// A peer that does not follow the protocol, or is gone already, is no reason to stop accepting.
-		conn.CloseWithError(closeRefused, "does not follow the handshake")
+		go func() {
+			link, err := l.welcome(conn)
+			if err != nil {
+				// A peer that does not follow the protocol, or is gone already, is no reason to stop accepting.
+				conn.CloseWithError(closeRefused, "does not follow the handshake")
+				return
+			}
+			select {
+			case l.welcomed <- link:
+			case <-l.closed:
+			}
+		}()
 	}
 }
 
@@ -185,5 +213,6 @@ func (l *Listener) welcome(conn *quic.Conn) (*Link, error) {
 // Close stops listening and ends every link over the listener's socket, accepted or dialled, at once. Close links first
 // where the last frames matter.
 func (l *Listener) Close() error {
+	l.close.Do(func() { close(l.closed) })
 	return errors.Join(l.quic.Close(), l.endpoint.close())
 }
