@@ -40,6 +40,14 @@ layout(std430, set = 0, binding = 7) writeonly buffer Dst { float dst[]; };
 const uint AHEAD = 4u; // vectors of channels of a key on their way
 const uint LANES = THREADS / TILE_HEADS; // that weigh the positions of a head: whole subgroups
 
+// HALVES says that the values of a block are taken in halves: over few positions time goes into waiting, and fewer registers let
+// more workgroups wait at a time. Over many it goes into reading the weights, which are then read once for both limbs of all values.
+#ifdef LUT
+const bool HALVES = false;
+#else
+const bool HALVES = SPAN <= 256u;
+#endif
+
 shared uvec4 query[TILE_HEADS * 2u * HDV];
 shared float queryScale[TILE_HEADS];
 shared uint highest[TILE_HEADS];      // score, ordered
@@ -166,6 +174,64 @@ float denominatorOf(uint q) {
     return fromFixed36(add64(d, uvec2(0u, quarters[4u * q + 3u] << 16)));
 }
 
+// addBlock adds the sums of block b (attend_sum.glsl) to the totals of a channel, whose values begin at vector v.
+void addBlock(inout uvec2 total[TILE_HEADS], uint b, uint v) {
+    uvec4 high[4], low[4];
+    for (uint g = 0u; g < 4u; g++) {
+        high[g] = cache[v + g * HDP];
+        low[g] = cache[v + LIMB_VECTORS + g * HDP];
+    }
+    [[unroll]] for (uint q = 0u; q < TILE_HEADS; q++) {
+        uvec4 info = work[workOf(q) + 16u * b + 12u];
+        if (q < t.heads && info.x != 0u) {
+            uvec2 sum = blockSum(workOf(q) + 16u * b, info.x, high, low);
+            total[q] = add64(total[q], shift64(sum, int(info.y) - topOf(q) + 12));
+        }
+    }
+}
+
+// addHalves is the same by halves of the block.
+void addHalves(inout uvec2 total[TILE_HEADS], uint b, uint v) {
+    ivec2 sums[TILE_HEADS * 3u]; // for each limb of the weights, by both of the values
+    uint counts[TILE_HEADS];
+    [[unroll]] for (uint q = 0u; q < TILE_HEADS; q++) {
+        counts[q] = q < t.heads ? min(work[workOf(q) + 16u * b + 12u].x, 3u) : 0u;
+        [[unroll]] for (uint l = 0u; l < 3u; l++) {
+            sums[3u * q + l] = ivec2(0);
+        }
+    }
+    [[dont_unroll]] for (uint g = 0u; g < 4u; g += 2u) {
+        uvec4 high[2], low[2];
+        [[unroll]] for (uint i = 0u; i < 2u; i++) {
+            high[i] = cache[v + (g + i) * HDP];
+            low[i] = cache[v + LIMB_VECTORS + (g + i) * HDP];
+        }
+        [[unroll]] for (uint i = 0u; i < 2u; i++) {
+            [[unroll]] for (uint q = 0u; q < TILE_HEADS; q++) {
+                [[unroll]] for (uint l = 0u; l < 3u; l++) {
+                    if (l < counts[q]) {
+                        uvec4 w = work[workOf(q) + 16u * b + 4u * l + g + i];
+                        sums[3u * q + l].x = dot16(sums[3u * q + l].x, w, high[i]);
+                        sums[3u * q + l].y = dot16(sums[3u * q + l].y, w, low[i]);
+                    }
+                }
+            }
+        }
+    }
+    [[unroll]] for (uint q = 0u; q < TILE_HEADS; q++) {
+        if (counts[q] == 0u) {
+            continue;
+        }
+        uvec2 sum = uvec2(0u);
+        [[unroll]] for (uint l = 0u; l < 3u; l++) {
+            if (l < counts[q]) {
+                sum = add64(left64(sum, 8u), widened(256 * sums[3u * q + l].x + sums[3u * q + l].y));
+            }
+        }
+        total[q] = add64(total[q], shift64(sum, int(work[workOf(q) + 16u * b + 12u].y) - topOf(q) + 12));
+    }
+}
+
 // sumValues gives the outputs. Where there are fewer channels than invocations, several share the blocks of a channel.
 void sumValues() {
     uint tid = gl_LocalInvocationID.x;
@@ -181,17 +247,10 @@ void sumValues() {
         if (share < sharers && channel < HDP) {
             for (uint b = share; b < span / BLOCK; b += sharers) {
                 uint v = cacheBlock(slot, t.kvHead, base + b) + 2u * LIMB_VECTORS + channel;
-                uvec4 high[4], low[4];
-                for (uint g = 0u; g < 4u; g++) {
-                    high[g] = cache[v + g * HDP];
-                    low[g] = cache[v + LIMB_VECTORS + g * HDP];
-                }
-                [[unroll]] for (uint q = 0u; q < TILE_HEADS; q++) {
-                    uvec4 info = work[workOf(q) + 16u * b + 12u];
-                    if (q < t.heads && info.x != 0u) {
-                        uvec2 sum = blockSum(workOf(q) + 16u * b, info.x, high, low);
-                        total[q] = add64(total[q], shift64(sum, int(info.y) - topOf(q) + 12));
-                    }
+                if (HALVES) {
+                    addHalves(total, b, v);
+                } else {
+                    addBlock(total, b, v);
                 }
             }
         }

@@ -8,12 +8,13 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 	if ctx < 1 || s.KVHeads < 1 || s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("attention of %d heads, %d key-value heads, %d positions", s.Heads, s.KVHeads, s.Context)
 	}
-	prompt, ends := 0, []int{ctx}
+	var at attentionSteps
+	at.ends = []int{ctx}
 	if d, ok := g.dev.Device.(attendStepper); ok {
-		rows, contexts := d.attendSteps()
-		prompt = rows
+		rows, contexts, crowd := d.attendSteps()
+		at.prompt = rows
 		if window == 0 {
-			ends, ctx = contexts, contexts[len(contexts)-1]
+			at.ends, at.crowd, ctx = contexts, crowd, contexts[len(contexts)-1]
 		}
 	}
 	shape := fmt.Sprintf("%d heads of %d, %d key-value heads, %d positions, window %d, cap %v, alibi %v",
@@ -32,7 +33,7 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 	if store.dev, store.ref, store.width, err = g.pair(build(false)); err != nil {
 		return err
 	}
-	return g.attentionRuns(shape, s.KVHeads*s.HeadDim, ctx, prompt, ends, attend, store)
+	return g.attentionRuns(shape, s.KVHeads*s.HeadDim, ctx, at, attend, store)
 }
 
 // attentionProgram stores a row as the keys, so that what fills limbs and exponents to their ends gets into the cache,
@@ -125,7 +126,7 @@ func (g *gate) heads(s GateShapes, bias bool) error {
 	}
 	err := g.check(OpAttend, shape, width, build(len(gateInputs), width))
 	if d, ok := g.dev.Device.(attendStepper); ok && err == nil {
-		rows, _ := d.attendSteps()
+		rows, _, _ := d.attendSteps()
 		err = g.prompt(fmt.Sprintf("%s, a prompt of %d", shape, rows), promptWidth, rows, build(rows, promptWidth))
 	}
 	return err
@@ -195,19 +196,33 @@ type attentionPair struct {
 	width    int
 }
 
-// attendStepper is a device that computes attention in other ways from so many rows of a batch on, and of few rows for each of
-// these contexts up to it, in ascending order.
+// attendStepper is a device that computes attention in other ways from so many rows of a batch on, of few rows for each of
+// these contexts up to it, in ascending order, and of more rows than that up to the context crowd.
 type attendStepper interface {
-	attendSteps() (rows int, contexts []int)
+	attendSteps() (rows int, contexts []int, crowd int)
 }
 
-// attentionRuns prefills a few blocks with attention, has a batch like that of many sessions, fills up without, and has before each
-// of ends a short batch and two single rows, the second of which sees what the first has stored. From prompt rows on a batch is one.
-func (g *gate) attentionRuns(shape string, width, ctx, prompt int, ends []int, attend, store attentionPair) error {
+// attentionSteps are what attendSteps gives; ends are the contexts.
+type attentionSteps struct {
+	prompt, crowd int
+	ends          []int
+}
+
+// attentionRuns prefills a few blocks with attention, has a batch like that of many sessions, fills up without, but for another such
+// batch beyond the context for which these have a shader of their own, and has before each of the ends a short batch and two
+// single rows, the second of which sees what the first has stored.
+func (g *gate) attentionRuns(shape string, width, ctx int, at attentionSteps, attend, store attentionPair) error {
 	const tail, crowd = 4, 20
 	head := 70
-	if prompt < ctx-tail {
-		head = max(head, prompt+2)
+	if at.prompt < ctx-tail {
+		head = max(head, at.prompt+2)
+	}
+	var crowds []int // where they begin
+	if ctx >= head+crowd+tail {
+		crowds = append(crowds, head)
+		if beyond := max(at.crowd, head+crowd); at.crowd > 0 && ctx >= beyond+crowd+tail {
+			crowds = append(crowds, beyond)
+		}
 	}
 	s := gateSeries(g.seed + 2)
 	in := make([]float32, ctx*width)
@@ -221,12 +236,12 @@ func (g *gate) attentionRuns(shape string, width, ctx, prompt int, ends []int, a
 	}
 	batches := [][]Row{rowsAt(0, min(head, ctx))}
 	if ctx >= head+tail {
-		for _, end := range ends {
+		for _, end := range at.ends {
 			batches = append(batches, rowsAt(end-tail, tail-2), rowsAt(end-1, 1))
 		}
 	}
-	if ctx >= head+crowd+tail {
-		batches = append(batches, rowsAt(head, crowd))
+	for _, first := range crowds {
+		batches = append(batches, rowsAt(first, crowd))
 	}
 	err := prepare(attend.dev, batches...)
 	if n := min(256, ctx-tail-head); err == nil && n > 0 {
@@ -241,21 +256,31 @@ func (g *gate) attentionRuns(shape string, width, ctx, prompt int, ends []int, a
 	if err := run(attend, 0, min(head, ctx)); err != nil || ctx <= head {
 		return err
 	}
-	if ctx >= head+crowd+tail {
-		if err := run(attend, head, crowd); err != nil {
-			return err
+	filled := head
+	fill := func(end int) error {
+		for ; filled < end; filled += min(256, end-filled) {
+			if err := run(store, filled, min(256, end-filled)); err != nil {
+				return err
+			}
 		}
-		head += crowd
-	}
-	for first := head; first < ctx-tail; first += 256 {
-		if err := run(store, first, min(256, ctx-tail-first)); err != nil {
-			return err
-		}
-	}
-	if ctx < head+tail {
 		return nil
 	}
-	for _, end := range ends {
+	for _, first := range crowds {
+		if err := fill(first); err != nil {
+			return err
+		}
+		if err := run(attend, first, crowd); err != nil {
+			return err
+		}
+		filled = first + crowd
+	}
+	if err := fill(ctx - tail); err != nil {
+		return err
+	}
+	if ctx < filled+tail {
+		return nil
+	}
+	for _, end := range at.ends {
 		if err := run(attend, end-tail, tail-2); err != nil {
 			return err
 		}

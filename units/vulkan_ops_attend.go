@@ -64,13 +64,13 @@ func (r *recording) attend(i int) int {
 	return 1
 }
 
-// attendSteps are the rows from which on a batch is a prompt, and the contexts, each of which has a shader of its own for a short
-// batch; the last is beyond those.
-func (d *vulkanDevice) attendSteps() (rows int, contexts []int) {
+// attendSteps are the rows from which on a batch is a prompt, the contexts, each of which has a shader of its own for a short
+// batch, the last being beyond those, and the context up to which a batch of many sessions has one.
+func (d *vulkanDevice) attendSteps() (rows int, contexts []int, crowd int) {
 	for n := blockPositions; n < shortSpan && !d.plain; n *= 2 {
 		contexts = append(contexts, n)
 	}
-	return tiledRows, append(contexts, shortSpan, shortSpan+blockPositions)
+	return tiledRows, append(contexts, shortSpan, shortSpan+blockPositions), groupSpan
 }
 
 // newAttention plans the OpAttend at index i and reserves its scratch memory.

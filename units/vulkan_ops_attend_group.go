@@ -6,8 +6,12 @@ import "math/bits"
 // at a time, which costs more than reading keys and values once gains. Tests change it.
 var groupTile = 2
 
+// groupSpan is the context up to which attend_group.comp has a shader with room for no more. A compiler gives out registers by how
+// many workgroups the shared memory leaves room for: it takes half as many, and all workgroups of 64 rows run at a time.
+const groupSpan = 256
+
 // groupShape is how many heads of a key-value head attend_group.comp takes together, a power of two, the size of its workgroup
-// and the positions that it has room for. It does not depend on the batch nor the context: see linearShape.
+// and the positions that it has room for at most. It does not depend on the batch nor the context: see linearShape.
 func (a *attention) groupShape(r *recording) (heads, threads, span int) {
 	most := groupTile
 	if r.dev.tier == VulkanLUT {
@@ -33,6 +37,9 @@ func (a *attention) groups(r *recording) bool {
 // group dispatches attend_group.comp.
 func (a *attention) group(r *recording, first, end int) {
 	_, threads, span := a.groupShape(r)
+	if a.stride <= groupSpan {
+		span = min(span, groupSpan)
+	}
 	s := shader{name: r.units("attend_group"), subgroup: r.dev.info.Subgroup, constants: append(a.variants(), uint32(span), uint32(threads))}
 	a.pass(r, s, threads, first, end, a.op.KVHeads*a.headTiles(), end-first, 1, []int{bindQueries, bindCache}, []int{bindDst})
 }
