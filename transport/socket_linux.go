@@ -3,31 +3,12 @@ package transport
 import (
 	"encoding/binary"
 	"net"
+	"runtime"
 	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 )
-
-// newSocket makes c take packets as joined messages, where the system has UDP_GRO. With a poll its reader looks for packets.
-func newSocket(c *net.UDPConn, poll func() time.Duration) (net.PacketConn, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	// Where the system does not know the option, messages are packets.
-	if err := raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) }); err != nil {
-		return nil, err
-	}
-	if poll != nil {
-		return newPolledSocket(c, raw, poll)
-	}
-	s := &socket{UDPConn: c, batch: ipv4.NewPacketConn(c)}
-	for i := range s.reads {
-		s.reads[i] = newMessage()
-	}
-	return s, nil
-}
 
 const (
 	socketReads  = 4        // messages read in one call
@@ -35,29 +16,59 @@ const (
 	messageOOB   = 128      // bytes of control messages
 )
 
-func newMessage() ipv4.Message {
-	return ipv4.Message{Buffers: [][]byte{make([]byte, messageBytes)}, OOB: make([]byte, messageOOB)}
-}
-
-// socket is a UDP socket that takes packets of one sender and one size which came one after another as one message: the packets
-// of a row cross the loopback interface, and the call, in one piece.
+// socket is a UDP socket that takes packets of one sender and one size which came one after another as one message, where the
+// system has UDP_GRO: the packets of a row cross the loopback interface, and the call, in one piece. Its reader may look for
+// messages for a while before it sleeps.
 type socket struct {
 	*net.UDPConn
 	batch *ipv4.PacketConn // of either version of IP
+
+	// What follows is the reader's.
+	look  *lookout
+	since time.Time // it read something
 	reads [socketReads]ipv4.Message
 	joined
+}
+
+func newSocket(c *net.UDPConn, poll func() time.Duration) (net.PacketConn, error) {
+	look, err := newLookout(c, poll)
+	if err != nil {
+		return nil, err
+	}
+	// Where the system does not know the option, messages are packets.
+	if err := look.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) }); err != nil {
+		return nil, err
+	}
+	s := &socket{UDPConn: c, batch: ipv4.NewPacketConn(c), look: look}
+	for i := range s.reads {
+		s.reads[i] = ipv4.Message{Buffers: [][]byte{make([]byte, messageBytes)}, OOB: make([]byte, messageOOB)}
+	}
+	return s, nil
 }
 
 // ReadBatch is what the QUIC library reads with: every message it gets is a packet.
 func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	if s.empty() {
+		s.look.wait(s.since)
 		n, err := s.batch.ReadBatch(s.reads[:], flags)
+		s.since = time.Now()
 		if n <= 0 || err != nil {
 			return n, err
 		}
 		s.take(s.reads[:n])
 	}
 	return s.packets(ms), nil
+}
+
+// acknowledgement is more than a packet has that acknowledges others and carries nothing, in bytes.
+const acknowledgement = 64
+
+// WriteMsgUDP sends packets, an acknowledgement after those have run who wait for what it acknowledges.
+func (s *socket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	if s.look.poll != nil && len(b) < acknowledgement {
+		runtime.Gosched()
+	}
+	return s.UDPConn.WriteMsgUDP(b, oob, addr)
 }
 
 // joined are messages on their way to becoming packets.
