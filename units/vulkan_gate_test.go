@@ -74,7 +74,10 @@ func TestVulkanShapes(t *testing.T) {
 func TestVulkanMatrices(t *testing.T) {
 	old := matrixPlans
 	defer func() { matrixPlans = old }()
-	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 6, buffers: 1, groups: 20, band: 2}}
+	matrixPlans = []matrixPlan{
+		{rows: 40, warpsM: 1, warpsN: 2, tilesM: 2, tilesN: 1, step: 4, groups: 20, band: 1},
+		{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 2, groups: 20, band: 2},
+	}
 	d := vulkanTest(t, VulkanOptions{})
 	d.tiled = true
 	d.useMatrices()

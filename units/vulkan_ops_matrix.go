@@ -14,13 +14,12 @@ var matrixUse = vk.MatrixShape{M: 16, N: 16, K: 32}
 
 // hasMatrices says that a device has what linear_matrix.comp needs.
 func hasMatrices(info *vk.DeviceInfo) bool {
-	return info.MaxShared >= matrixShared && info.Subgroup <= matrixSubgroup && slices.Contains(info.Matrices, matrixUse)
+	return info.MaxShared >= matrixShared && info.Subgroup == matrixSubgroup && slices.Contains(info.Matrices, matrixUse)
 }
 
 const (
-	matrixShared = 48 << 10 // bytes of shared memory that linear_matrix.comp uses at most
-	// matrixSubgroup is the largest subgroup of which the tiles of all plans have something to load for each invocation.
-	matrixSubgroup = 64
+	matrixShared   = 48 << 10 // bytes of shared memory that linear_matrix.comp uses at most
+	matrixSubgroup = 32       // the size of subgroups that share out matrices as matrix.glsl has it
 	// matrixBatch is the smallest batch for which matrices pay: they are 16 rows high, two limbs each.
 	matrixBatch = 9
 )
@@ -39,19 +38,20 @@ type matrixPlan struct {
 	warpsM, warpsN int // subgroups by rows and by outputs
 	tilesM, tilesN int // matrices of a subgroup, for each limb of the rows
 	step           int // vectors of 16 inputs at a time
-	buffers        int // of a step in shared memory
 	groups         int // workgroups for which the inputs are shared out, if the outputs make fewer
 	band           int // tiles of rows that pass over the outputs together
 }
 
-// matrixPlans are the plans by size of batch. A large one has many matrices, to use each value read often. A small one
-// waits for the memory: long steps keep more of it on its way, and the inputs are shared out where the outputs make too few
-// workgroups. A plan does not depend on the number of outputs: see linearShape. Tests replace them.
+// matrixPlans are the plans by size of batch. A tile has as many matrices as the registers of two workgroups of a multiprocessor
+// hold, to use each value read often, and steps are as long as shared memory allows, to have more of the memory on its way; 112
+// outputs are those of which the models that are measured make nearly as many tiles as run at a time. The inputs are shared
+// out where the outputs make too few workgroups. The invocations of a workgroup share out the vectors of a step, those of
+// each row and of 16 rows, without a rest. A plan does not depend on the number of outputs: see linearShape. Tests replace them.
 var matrixPlans = []matrixPlan{
-	{16, 1, 4, 1, 1, 8, 2, 264, 1},
-	{32, 2, 2, 1, 2, 8, 2, 264, 1},
-	{64, 2, 2, 2, 2, 8, 1, 264, 1},
-	{maxVulkanRows, 2, 2, 2, 4, 4, 2, 264, 8},
+	{16, 1, 4, 1, 2, 16, 264, 1},
+	{32, 2, 2, 1, 4, 8, 264, 1},
+	{64, 4, 1, 1, 7, 8, 264, 1},
+	{maxVulkanRows, 2, 2, 2, 4, 8, 264, 8},
 }
 
 // matrixPlanOf is the plan for a batch.
@@ -68,11 +68,17 @@ func (p *matrixPlan) tileRows() int { return 16 * p.warpsM * p.tilesM }
 
 func (p *matrixPlan) tileOutputs() int { return 16 * p.warpsN * p.tilesN }
 
+// partsCost is as many steps as take the time that sums of parts take to be written and added up.
+const partsCost = 4
+
 // parts is how many parts the inputs are shared out in, for that many tiles of outputs and rows and vectors of inputs.
 func (p *matrixPlan) parts(tiles, vectors int) int {
 	steps := ceilDiv(vectors, p.step)
-	parts := min(max(1, p.groups/tiles), steps)
-	return ceilDiv(steps, ceilDiv(steps, parts)) // none without work
+	each := ceilDiv(steps, min(max(1, p.groups/tiles), steps))
+	if steps-each <= partsCost {
+		return 1
+	}
+	return ceilDiv(steps, each) // none without work
 }
 
 // linearMatrices records the n linear operations from index i on, of the same rows, side by side: linear_matrix.comp, then
@@ -173,7 +179,7 @@ func (r *recording) linearMatrix(plan *matrixPlan, s *linearSums) {
 	}
 	threads := plan.warpsM * plan.warpsN * d.info.Subgroup
 	constants := s.constants(threads)
-	for _, v := range []int{plan.warpsM, plan.warpsN, plan.tilesM, plan.tilesN, threads, plan.step, plan.buffers} {
+	for _, v := range []int{plan.warpsM, plan.warpsN, plan.tilesM, plan.tilesN, threads, plan.step} {
 		constants = append(constants, uint32(v))
 	}
 	name := "linear_matrix"
