@@ -53,7 +53,7 @@ SUMS total[OF_LIMB];     // of the weights' limbs so far
 
 uint n0, m0, warpM, warpN;
 uint kBegin, kEnd; // vectors of the inputs
-uint limbsAt, planeApart, lastRow; // where the limbs begin, rows from one plane to the next, the last row of the tile
+uint limbsAt, planeApart, lastRow; // where the limbs begin, rows from a plane to the next, or 0 where there is none, the last row
 uint weightsAt, lastOutput;
 
 // aim points the loads at the limbs from plane on, and at the weights' limb b. Rows and outputs that there are not are the last one.
@@ -69,12 +69,12 @@ void aim(uint plane, uint b) {
 // registers that the sums need.
 uvec4 load(uint i, uint k) {
     uint r = gl_LocalInvocationID.x / STEP;
-    uint v = gl_LocalInvocationID.x % STEP + k;
+    uint v = gl_LocalInvocationID.x % STEP;
     uint away = i * APART;
     if (i < LIMB_LOADS) {
-        return limbs[limbsAt + (away / TILE_M * planeApart + min(r + away % TILE_M, lastRow)) * KV + v];
+        return limbs[limbsAt + (away / TILE_M * planeApart + min(r + away % TILE_M, lastRow)) * KV + v + k];
     }
-    return weights[weightsAt + min(r + away - 2u * TILE_M, lastOutput) * KV + v];
+    return weights[weightsAt + min(r + away - 2u * TILE_M, lastOutput) * KV + v + k];
 }
 
 // fetch reads the step at vector k.
@@ -85,7 +85,7 @@ void fetch(uint k) {
         }
     } else {
         BY_MATRIX for (uint i = 0u; i < LOADS; i++) {
-            loaded[i] = gl_LocalInvocationID.x % STEP + k < kEnd ? load(i, k) : uvec4(0u);
+            loaded[i] = k + gl_LocalInvocationID.x % STEP < kEnd ? load(i, k) : uvec4(0u);
         }
     }
 }
@@ -142,8 +142,8 @@ void accumulate(uint plane, uint b) {
     if (plane == 0u && b == 0u) {
         findWide();
     }
+    barrier(); // the last use of stage
     for (uint k = kBegin; k < kEnd; k += STEP) {
-        barrier(); // the last use of stage
         fill();
         barrier();
         fetch(k + STEP);
@@ -152,6 +152,7 @@ void accumulate(uint plane, uint b) {
         } else {
             multiply(1u);
         }
+        barrier();
     }
 }
 
@@ -209,7 +210,6 @@ void joinSecond() {
 }
 
 void joinThird() {
-    barrier();
     for (uint r = gl_LocalInvocationID.x; r < TILE_M; r += THREADS) {
         stage[r / 4u][r % 4u] = wideRow(min(m0 + r, rows - 1u)) ? 1u : 0u;
     }

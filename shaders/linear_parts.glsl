@@ -23,11 +23,17 @@ uint partAt(uint p, uint l, uint row, uint n) { return (((p * WEIGHT_LIMBS * 3u 
         loaded.first[ahead] = there ? buffer[partAt(ahead % PARTS_AHEAD, limbOf / 2u * 3u + limbOf % 2u, row, n)] : ivec4(0); \
     }
 
-// sumFrom adds up the parts of limb l from p on.
+// sumFrom adds up the parts of limb l from p on, PARTS_AHEAD loads at a time.
 ivec4 sumFrom(uint p, uint l, uint row, uint n) {
     ivec4 s = ivec4(0);
-    for (; p < parts; p++) {
-        s += PARTIAL(partAt(p, l, row, n));
+    for (; p < parts; p += PARTS_AHEAD) {
+        ivec4 v[PARTS_AHEAD];
+        [[unroll]] for (uint i = 0u; i < PARTS_AHEAD; i++) {
+            v[i] = p + i < parts ? PARTIAL(partAt(p + i, l, row, n)) : ivec4(0);
+        }
+        [[unroll]] for (uint i = 0u; i < PARTS_AHEAD; i++) {
+            s += v[i];
+        }
     }
     return s;
 }

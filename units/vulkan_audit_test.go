@@ -27,7 +27,7 @@ func runAudited(e Executable, times, n int) error {
 func TestVulkanAuditAgrees(t *testing.T) {
 	old := matrixPlans
 	defer func() { matrixPlans = old }()
-	matrixPlans = []matrixPlan{{rows: maxVulkanRows, warpsM: 1, warpsN: 1, tilesM: 1, tilesN: 1, step: 2, groups: 100, band: 1}}
+	matrixPlans = []matrixPlan{{maxVulkanRows, linearTile{1, 1, 1, 1, 4}, linearTile{1, 1, 1, 1, 2}, 100, 1}}
 	d := vulkanTest(t, VulkanOptions{AuditEvery: 1})
 	agrees := func(name string, x Executable, rows int) {
 		t.Helper()

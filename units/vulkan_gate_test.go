@@ -75,8 +75,8 @@ func TestVulkanMatrices(t *testing.T) {
 	old := matrixPlans
 	defer func() { matrixPlans = old }()
 	matrixPlans = []matrixPlan{
-		{rows: 40, warpsM: 1, warpsN: 2, tilesM: 2, tilesN: 1, step: 4, groups: 20, band: 1},
-		{rows: maxVulkanRows, warpsM: 2, warpsN: 1, tilesM: 1, tilesN: 2, step: 2, groups: 20, band: 2},
+		{40, linearTile{1, 2, 2, 1, 4}, linearTile{1, 1, 2, 2, 2}, 20, 1},
+		{maxVulkanRows, linearTile{2, 1, 1, 1, 4}, linearTile{2, 1, 1, 2, 2}, 20, 2},
 	}
 	d := vulkanTest(t, VulkanOptions{})
 	d.tiled = true

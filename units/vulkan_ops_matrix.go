@@ -32,26 +32,37 @@ func (d *vulkanDevice) useMatrices() {
 	}
 }
 
-// matrixPlan is what a workgroup of linear_matrix.comp computes and how.
-type matrixPlan struct {
-	rows           int // the largest batch
+// linearTile is what a workgroup of linear_matrix.comp computes and how. Its invocations share out the vectors of a step, those of
+// each row and those of 16 rows, without a rest.
+type linearTile struct {
 	warpsM, warpsN int // subgroups by rows and by outputs
 	tilesM, tilesN int // matrices of a subgroup, for each limb of the rows
 	step           int // vectors of 16 inputs at a time
-	groups         int // workgroups for which the inputs are shared out, if the outputs make fewer
-	band           int // tiles of rows that pass over the outputs together
+}
+
+func (t *linearTile) rows() int { return 16 * t.warpsM * t.tilesM }
+
+func (t *linearTile) outputs() int { return 16 * t.warpsN * t.tilesN }
+
+// matrixPlan is how a batch is computed.
+type matrixPlan struct {
+	rows   int        // the largest batch
+	whole  linearTile // where a workgroup takes all inputs
+	parted linearTile // where the inputs are shared out
+	groups int        // workgroups for which they are, if the outputs make fewer
+	band   int        // tiles of rows that pass over the outputs together
 }
 
 // matrixPlans are the plans by size of batch. A tile has as many matrices as the registers of two workgroups of a multiprocessor
 // hold, to use each value read often, and steps are as long as shared memory allows, to have more of the memory on its way; 112
-// outputs are those of which the models that are measured make nearly as many tiles as run at a time. The inputs are shared
-// out where the outputs make too few workgroups. The invocations of a workgroup share out the vectors of a step, those of
-// each row and of 16 rows, without a rest. A plan does not depend on the number of outputs: see linearShape. Tests replace them.
+// outputs are those of which the models that are measured make nearly as many tiles as run at a time. Where the inputs are
+// shared out, larger tiles have more sums to write and add up. A plan does not depend on the number of outputs: see
+// linearShape. Tests replace them.
 var matrixPlans = []matrixPlan{
-	{16, 1, 4, 1, 2, 16, 264, 1},
-	{32, 2, 2, 1, 4, 8, 264, 1},
-	{64, 4, 1, 1, 7, 8, 264, 1},
-	{maxVulkanRows, 2, 2, 2, 4, 8, 264, 8},
+	{16, linearTile{1, 4, 1, 2, 16}, linearTile{1, 4, 1, 2, 16}, 264, 1},
+	{32, linearTile{2, 2, 1, 4, 8}, linearTile{2, 2, 1, 4, 8}, 264, 1},
+	{64, linearTile{4, 1, 1, 7, 8}, linearTile{2, 2, 2, 2, 8}, 264, 1},
+	{maxVulkanRows, linearTile{2, 2, 2, 4, 8}, linearTile{2, 2, 2, 4, 8}, 264, 8},
 }
 
 // matrixPlanOf is the plan for a batch.
@@ -64,16 +75,12 @@ func matrixPlanOf(rows int) *matrixPlan {
 	panic(fmt.Sprintf("units: no plan for %d rows", rows))
 }
 
-func (p *matrixPlan) tileRows() int { return 16 * p.warpsM * p.tilesM }
-
-func (p *matrixPlan) tileOutputs() int { return 16 * p.warpsN * p.tilesN }
-
 // partsCost is as many steps as take the time that sums of parts take to be written and added up.
 const partsCost = 4
 
 // parts is how many parts the inputs are shared out in, for that many tiles of outputs and rows and vectors of inputs.
 func (p *matrixPlan) parts(tiles, vectors int) int {
-	steps := ceilDiv(vectors, p.step)
+	steps := ceilDiv(vectors, p.parted.step)
 	each := ceilDiv(steps, min(max(1, p.groups/tiles), steps))
 	if steps-each <= partsCost {
 		return 1
@@ -87,11 +94,11 @@ func (p *matrixPlan) parts(tiles, vectors int) int {
 func (r *recording) linearMatrices(i, n int) int {
 	ops := r.prog.Ops[i : i+n]
 	plan := matrixPlanOf(r.rows)
-	y := ceilDiv(r.rows, plan.tileRows())
+	y := ceilDiv(r.rows, plan.parted.rows())
 	tiles := 0
 	for j := range ops {
 		for _, part := range ops[j].Linear.(*vulkanLinear).parts {
-			tiles += y * ceilDiv(part.count, plan.tileOutputs())
+			tiles += y * ceilDiv(part.count, plan.parted.outputs())
 		}
 	}
 	var sums []linearSums
@@ -170,16 +177,17 @@ func (r *recording) linearUses(s *linearSums) []access {
 
 // linearMatrix dispatches linear_matrix.comp; where the inputs are shared out it sets s.partial.
 func (r *recording) linearMatrix(plan *matrixPlan, s *linearSums) {
-	d, out := r.dev, r.buffer(s.op.Dst)
+	d, out, tile := r.dev, r.buffer(s.op.Dst), plan.whole
 	outs := []access{write(out), shared(r.scratchBuf("unused", 16))} // which the shader declares for writing
 	if s.parts > 1 {
+		tile = plan.parted
 		n := r.partialBytes(s.op.Linear.(*vulkanLinear), s.part, s.parts)
 		s.partial = r.scratchBuf(fmt.Sprintf("sums %d %d %d", s.op.Dst, s.part.first, n), n)
 		outs = []access{shared(out), write(s.partial)} // of the output nothing is written
 	}
-	threads := plan.warpsM * plan.warpsN * d.info.Subgroup
+	threads := tile.warpsM * tile.warpsN * d.info.Subgroup
 	constants := s.constants(threads)
-	for _, v := range []int{plan.warpsM, plan.warpsN, plan.tilesM, plan.tilesN, threads, plan.step} {
+	for _, v := range []int{tile.warpsM, tile.warpsN, tile.tilesM, tile.tilesN, threads, tile.step} {
 		constants = append(constants, uint32(v))
 	}
 	name := "linear_matrix"
@@ -187,7 +195,7 @@ func (r *recording) linearMatrix(plan *matrixPlan, s *linearSums) {
 		name += "_tiled"
 	}
 	r.dispatch(shader{name, d.info.Subgroup, append(constants, boolConstant(s.parts > 1), uint32(d.info.Subgroup), uint32(plan.band))},
-		pushConstants(r.linearPush(s)...), ceilDiv(s.part.count, plan.tileOutputs()), ceilDiv(r.rows, plan.tileRows()), s.parts,
+		pushConstants(r.linearPush(s)...), ceilDiv(s.part.count, tile.outputs()), ceilDiv(r.rows, tile.rows()), s.parts,
 		append(r.linearUses(s), outs...)...)
 }
 
