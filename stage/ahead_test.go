@@ -244,6 +244,44 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// TestAheadOther: who says that the token comes next and then goes on with another one, or with several, gets what follows those.
+func TestAheadOther(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	const turns = 18
+	var want []int
+	for _, dev := range []units.Device{newDevice(t, 2), &followingDevice{Device: newDevice(t, 2)}} {
+		h, _ := tableHead(t, m, dev, 80, 1)
+		seq, err := h.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer seq.Close()
+		greedy := stage.NewSampler(stage.Sampling{})
+		input, got := longPrompt(t, m, 5)[:5], []int(nil)
+		for turn := range turns {
+			id, err := seq.Next(t.Context(), input, greedy, nil, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, id)
+			switch input = []int{id}; turn % 6 {
+			case 3:
+				input = []int{(id + 1) % m.Spec.Vocab}
+			case 5:
+				input = []int{id, (id + 7) % m.Spec.Vocab, id}
+			}
+		}
+		if want == nil {
+			want = got
+		} else if !slices.Equal(got, want) {
+			t.Errorf("ids %v, want %v", got, want)
+		}
+		if d, ok := dev.(*followingDevice); ok && (d.followed.Load() < turns/2 || d.wasted.Load() < turns/3-1) {
+			t.Errorf("%d steps were run ahead, %d thrown away", d.followed.Load(), d.wasted.Load())
+		}
+	}
+}
+
 // TestAheadFails: a device that is lost, or that another program has found a wrong bit of, ends every session of a step ahead.
 func TestAheadFails(t *testing.T) {
 	m := openModel(t, "tales-qwen2")
