@@ -180,24 +180,6 @@ func (e *vulkanExecutable) carried(f *flight) []float32 {
 	return in
 }
 
-// carry records what carried computes.
-func (r *recording) carry() {
-	e := r.exec
-	before, next := r.prog.Out, r.prog.In
-	from, to := r.prog.Bufs[before].Width, r.prog.Bufs[next].Width
-	switch {
-	case before == next:
-	case r.rows == 1 || from == to:
-		r.cmds.Copy(e.bufs[next], 0, e.bufs[before], 0, 4*int64(r.rows*to))
-	default:
-		const threads = 64
-		s := shader{name: "carry", constants: []uint32{threads}}
-		groups := min(ceilDiv(r.rows*to, threads), r.dev.info.MaxGroups[0])
-		r.dispatch(s, pushConstants(r.rows*to, from, to), groups, 1, 1, read(r.buffer(before)), write(r.buffer(next)))
-		r.pending = r.pending[:0] // the barrier after the copies orders it
-	}
-}
-
 // followable says whether Out of a row can be In of the next.
 func followable(p *Program) bool {
 	in, out := p.Bufs[p.In], p.Bufs[p.Out]

@@ -433,15 +433,9 @@ func (e *vulkanExecutable) newRecording(shape batchShape) *recording {
 // partOf is the part of a list with cuts that a group is.
 func partOf(group int) int { return 1 + group }
 
-// record records a step: the copies up, the operations, the copies down.
+// record records a step: what it takes over, the operations, what it hands out.
 func (r *recording) record() error {
-	e, n := r.exec, int64(r.rows)
-	r.cmds.Copy(e.step, 0, r.lane.up, 0, e.rowsAt+8*n)
-	if r.follows {
-		r.carry()
-	} else {
-		r.cmds.Copy(e.bufs[r.prog.In], 0, r.lane.up, int64(e.inOffset()), n*rowBytes(r.prog.Bufs[r.prog.In]))
-	}
+	r.takeOver()
 	r.cmds.CopyBarrier()
 	if r.profile {
 		r.cmds.Timestamp()
@@ -451,12 +445,7 @@ func (r *recording) record() error {
 	}
 	r.ops()
 	r.cmds.CopyBarrier()
-	r.cmds.Copy(r.lane.down, 0, e.step, 0, 4*statusWords)
-	first, each := int64(0), rowBytes(r.prog.Bufs[r.prog.Out])
-	if r.last {
-		first = n - 1
-	}
-	r.cmds.Copy(r.lane.down, downOut, e.bufs[r.prog.Out], first*each, (n-first)*each)
+	r.handOut()
 	r.cmds.CopyBarrier()
 	if r.err == nil {
 		r.err = r.cmds.End()
