@@ -10,6 +10,12 @@ ivec4 scaledWord(uint i, float factor) {
     return ivec4(scaledTo(v[i].x, factor), scaledTo(v[i].y, factor), scaledTo(v[i].z, factor), scaledTo(v[i].w, factor));
 }
 
+// lowBytes packs the last bytes of four values, which may be any.
+uint lowBytes(uvec4 q) {
+    uint low = bitfieldInsert(q.x, q.y, 8, 8);
+    return bitfieldInsert(low, bitfieldInsert(q.z, q.w, 8, 8), 16, 16);
+}
+
 // quantizeRow reports a row that is not finite, and then says no. A barrier follows what it keeps.
 bool quantizeRow(uint row) {
     uint top = 0u;
@@ -25,20 +31,18 @@ bool quantizeRow(uint row) {
     }
     int e = rowExponent(top);
     float factor = pow2(-e);
-    uvec2 sizes = uvec2(0u); // largest and sum of |q| >> 1
+    uint sum = 0u; // of |q| >> 1
     for (uint i = 0u; i < PER; i++) {
         ivec4 q = scaledTwo(i, factor);
         uvec4 a = uvec4(abs(q)) >> 1;
-        sizes.x = max(sizes.x, max(max(a.x, a.y), max(a.z, a.w)));
-        sizes.y += a.x + a.y + a.z + a.w;
+        sum += a.x + a.y + a.z + a.w;
         if (wordIndex(i) < words) {
-            ivec4 hi = (q + 128) >> 8;
-            keep(row, 0u, wordIndex(i), packed(hi));
-            keep(row, 1u, wordIndex(i), packed(q - (hi << 8)));
+            keep(row, 0u, wordIndex(i), lowBytes(uvec4(q + 128) >> 8));
+            keep(row, 1u, wordIndex(i), lowBytes(uvec4(q)));
         }
     }
-    sizes = workgroupMaxAdd(sizes);
-    bool wide = isWide(sizes.x, sizes.y, K);
+    // Rounding keeps the order: the largest |q| is that of the largest magnitude.
+    bool wide = isWide(uint(scaledSmall(uintBitsToFloat(top), factor)) >> 1, workgroupAdd(sum), K);
     if (wide) {
         e -= 8;
         factor = pow2(-e);

@@ -35,18 +35,18 @@ uint workgroupMax(uint v) {
     return reduced[place].x;
 }
 
-// workgroupMaxAdd is the maximum of the first component and the sum, modulo 2^32, of each of the others.
-uvec2 workgroupMaxAdd(uvec2 v) {
+// workgroupAdd is the sum modulo 2^32.
+uint workgroupAdd(uint v) {
     uint place = beginReduction();
-    v = uvec2(subgroupMax(v.x), subgroupAdd(v.y));
+    v = subgroupAdd(v);
     if (subgroupElect()) {
-        atomicMax(reduced[place].x, v.x);
-        atomicAdd(reduced[place].y, v.y);
+        atomicAdd(reduced[place].x, v);
     }
     barrier();
-    return reduced[place].xy;
+    return reduced[place].x;
 }
 
+// workgroupMaxAdd is the maximum of the first component and the sum, modulo 2^32, of each of the others.
 uvec4 workgroupMaxAdd(uvec4 v) {
     uint place = beginReduction();
     v = uvec4(subgroupMax(v.x), subgroupAdd(v.yzw));
