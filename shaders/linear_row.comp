@@ -30,6 +30,7 @@ layout(constant_id = 13) const bool READY = false; // the limbs are there
 layout(constant_id = 14) const uint MATRICES = 1u;
 layout(constant_id = 15) const bool QUADS = false;
 layout(constant_id = 16) const uint ROOM = 0u; // vectors of shared memory at least
+layout(constant_id = 17) const uint SUBGROUP = 1u; // its size
 
 #define TABLES 16
 #define STATUS 17
@@ -300,6 +301,31 @@ void finish(Place p, Factors f) {
     }
 }
 
+// MULTIPLY adds the products of vectors u of the weights with vector at of the row.
+#define MULTIPLY(u, at) { \
+    uvec4 x0 = quantised[at]; \
+    uvec4 x1 = quantised[KV + at]; \
+    [[unroll]] for (uint i = 0u; i < RESULTS; i++) { \
+        sums[i].x = dot16(sums[i].x, w[u * RESULTS + i], x0); \
+        sums[i].y = dot16(sums[i].y, w[u * RESULTS + i], x1); \
+    } \
+    if (wide) { \
+        uvec4 x2 = quantised[2u * KV + at]; \
+        [[unroll]] for (uint i = 0u; i < RESULTS; i++) { \
+            sums[i].z = dot16(sums[i].z, w[u * RESULTS + i], x2); \
+        } \
+    } \
+}
+
+// The steps of a row are unrolled where the last is not a whole one, so that what would lie beyond the row takes no time.
+const uint STEP = UNROLL * SUBGROUP;
+const uint STEPS = (KV + STEP - 1u) / STEP;
+#ifdef LUT // too long for a compiler
+const bool UNROLLED = false;
+#else
+const bool UNROLLED = KV % STEP != 0u && STEPS <= 8u;
+#endif
+
 void compute() {
     uint n = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID;
     uint stride = gl_NumWorkGroups.x * gl_NumSubgroups;
@@ -327,21 +353,22 @@ void compute() {
         [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
             sums[i] = ivec3(0);
         }
-        for (uint k = 0u; k < KV; k += step) {
+        if (UNROLLED) {
+            [[unroll]] for (uint s = 0u; s < STEPS; s++) {
+                [[unroll]] for (uint u = 0u; u < UNROLL; u++) {
+                    uint at = min(s * STEP + lane + u * SUBGROUP, KV - 1u);
+                    MULTIPLY(u, at)
+                }
+                if (s + 1u < STEPS) {
+                    fetch(p, (s + 1u) * STEP + lane);
+                } else {
+                    fetch(next, lane);
+                }
+            }
+        } else for (uint k = 0u; k < KV; k += step) {
             [[unroll]] for (uint u = 0u; u < UNROLL; u++) {
                 uint at = min(k + lane + u * gl_SubgroupSize, KV - 1u); // beyond, the weights are zero
-                uvec4 x0 = quantised[at];
-                uvec4 x1 = quantised[KV + at];
-                [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
-                    sums[i].x = dot16(sums[i].x, w[u * RESULTS + i], x0);
-                    sums[i].y = dot16(sums[i].y, w[u * RESULTS + i], x1);
-                }
-                if (wide) {
-                    uvec4 x2 = quantised[2u * KV + at];
-                    [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
-                        sums[i].z = dot16(sums[i].z, w[u * RESULTS + i], x2);
-                    }
-                }
+                MULTIPLY(u, at)
             }
             bool last = k + step >= KV;
             Place from = p;

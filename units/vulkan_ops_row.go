@@ -183,7 +183,7 @@ func (c *rowChain) dispatch(r *recording, keep bool, act, add *Op, matrices ...*
 	k := r.prog.Bufs[c.limbs].Width
 	s := shader{"linear_row_" + d.units(), d.info.Subgroup, []uint32{uint32(threads), uint32(limbs), boolConstant(op.Bias != nil),
 		uint32(unroll), uint32(ceilDiv(4*vectors, threads)), uint32(vectors),
-		0, 0, 0, 0, 0, 0, boolConstant(keep), 0, 1, boolConstant(k%4 == 0), uint32(room / 16)}}
+		0, 0, 0, 0, 0, 0, boolConstant(keep), 0, 1, boolConstant(k%4 == 0), uint32(room / 16), uint32(d.info.Subgroup)}}
 	input, weight, bias, normOp, eps := none, none, none, 0, float32(0)
 	if c.input != None {
 		input = read(r.buffer(c.input))
