@@ -87,7 +87,9 @@ const (
 func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	start := time.Now()
 	report := GateReport{Device: dev.Name()}
-	ref, err := newCPU(CPUOptions{Threads: 1}, &genericKernels)
+	threads := gateThreads(dev)
+	// Some checks take several times as long as others: there are threads to help those that are left.
+	ref, err := newCPU(CPUOptions{Threads: max(1, threads/4)}, &genericKernels)
 	if err != nil {
 		return report, err
 	}
@@ -95,7 +97,7 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	gates := make([]*gate, 0, 32)
 	var failed atomic.Bool
 	var run errgroup.Group
-	run.SetLimit(gateThreads(dev))
+	run.SetLimit(threads)
 	var turn sync.Mutex
 	for _, check := range gateChecks(shapes) {
 		if failed.Load() { // the first wrong bit in order is among those that run
@@ -125,7 +127,7 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	return report, nil
 }
 
-// gateThreads is how many checks run at a time: nearly all their time goes into the reference, which has one thread.
+// gateThreads is how many checks run at a time: nearly all their time goes into the reference.
 func gateThreads(dev Device) int {
 	if d, ok := dev.(*cpuDevice); ok {
 		return d.threads
@@ -166,7 +168,9 @@ func gateChecks(s GateShapes) []func(*gate) error {
 		}
 	}
 	for _, w := range s.Norms {
-		add(func(g *gate) error { return g.norms(w) })
+		for _, kind := range []NormKind{RMSNorm, LayerNorm} {
+			add(func(g *gate) error { return g.norms(w, kind) })
+		}
 	}
 	for _, w := range s.Acts {
 		add(func(g *gate) error { return g.acts(w) })

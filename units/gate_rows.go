@@ -7,49 +7,47 @@ import (
 
 // Norms, activations and other operations on the values of a row: their gates.
 
-// norms gates OpNorm by itself, and in what devices merge with it: the input of matrices side by side, and of a feed-forward.
-func (g *gate) norms(width int) error {
-	for _, kind := range []NormKind{RMSNorm, LayerNorm} {
-		norm := func(d Device, s *gateSeries) (Op, error) {
-			op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
-			var err error
-			if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && kind == LayerNorm {
-				op.Bias, err = d.NewVector("gate", s.values(width, 1))
-			}
-			return op, err
+// norms gates OpNorm of a kind by itself, and in what devices merge with it: the input of matrices side by side, and of a feed-forward.
+func (g *gate) norms(width int, kind NormKind) error {
+	norm := func(d Device, s *gateSeries) (Op, error) {
+		op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
+		var err error
+		if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && kind == LayerNorm {
+			op.Bias, err = d.NewVector("gate", s.values(width, 1))
 		}
-		shape := fmt.Sprintf("%d, kind %d", width, kind)
-		err := g.check(OpNorm, shape, width, func(d Device, s *gateSeries) (Program, error) {
+		return op, err
+	}
+	shape := fmt.Sprintf("%d, kind %d", width, kind)
+	err := g.check(OpNorm, shape, width, func(d Device, s *gateSeries) (Program, error) {
+		op, err := norm(d, s)
+		return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		gated bool
+		act   ActKind
+		added bool // the row is a sum
+	}{{false, 0, false}, {true, SiLU, false}, {false, 0, true}, {true, GELUTanh, true}} {
+		// A device that merges nothing has no other ways of these, and what follows LayerNorm is as after the other.
+		if (kind == LayerNorm || !g.merges()) && c.added {
+			continue
+		}
+		shape := fmt.Sprintf("norm of %s, before matrices, gated %v by kind %d, of a sum %v", shape, c.gated, c.act, c.added)
+		err := g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
 			op, err := norm(d, s)
-			return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, err
+			if err != nil {
+				return Program{}, err
+			}
+			p, err := g.normedLinears(d, s, op, width, c.gated, c.act)
+			if c.added {
+				p.Ops = slices.Insert(p.Ops, 0, Op{Kind: OpAdd, Dst: 0, A: 0, B: 0})
+			}
+			return p, err
 		})
 		if err != nil {
 			return err
-		}
-		for _, c := range []struct {
-			gated bool
-			act   ActKind
-			added bool // the row is a sum
-		}{{false, 0, false}, {true, SiLU, false}, {false, 0, true}, {true, GELUTanh, true}} {
-			// A device that merges nothing has no other ways of these, and what follows LayerNorm is as after the other.
-			if (kind == LayerNorm || !g.merges()) && c.added {
-				continue
-			}
-			shape := fmt.Sprintf("norm of %s, before matrices, gated %v by kind %d, of a sum %v", shape, c.gated, c.act, c.added)
-			err := g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
-				op, err := norm(d, s)
-				if err != nil {
-					return Program{}, err
-				}
-				p, err := g.normedLinears(d, s, op, width, c.gated, c.act)
-				if c.added {
-					p.Ops = slices.Insert(p.Ops, 0, Op{Kind: OpAdd, Dst: 0, A: 0, B: 0})
-				}
-				return p, err
-			})
-			if err != nil {
-				return err
-			}
 		}
 	}
 	return nil
