@@ -91,7 +91,7 @@ func (f *trustFlags) dial(a *app) (transport.DialOptions, error) {
 }
 
 // defaultAudit costs a processor well under a percent: one operation of several hundred, every so many steps. A GPU, whose
-// steps are short and whose results must be read back, loses a tenth (docs/BENCHMARKS.md).
+// steps are short and whose results must be read back, loses one or two (docs/BENCHMARKS.md).
 const defaultAudit = 64
 
 // clusterRequest is clusterFlags checked.

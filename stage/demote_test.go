@@ -24,8 +24,9 @@ import (
 // wrongDevice gives a wrong bit from some run on, which its audit finds, or is lost from then on.
 type wrongDevice struct {
 	units.Device
-	left atomic.Int32 // right runs
-	lost bool
+	left    atomic.Int32 // right runs
+	lost    bool
+	chained bool // what is wrong are chained dispatches
 }
 
 type wrongExecutable struct {
@@ -47,7 +48,7 @@ func (e wrongExecutable) Run(rows []units.Row, in, out []float32) error {
 	}
 	right := out[0]
 	out[0] = math.Float32frombits(math.Float32bits(right) ^ 1)
-	return &units.AuditError{Op: units.OpAdd, Layer: 5, Got: float64(out[0]), Want: float64(right)}
+	return &units.AuditError{Op: units.OpAdd, Layer: 5, Got: float64(out[0]), Want: float64(right), Chained: e.dev.chained}
 }
 
 // TestDemotion: a wrong bit of a stage ends the ring by name, also the sessions of another head; the next ring is computed
@@ -77,7 +78,7 @@ func TestDemotion(t *testing.T) {
 					defer mu.Unlock()
 					events = append(events, text)
 				}
-				dev := &wrongDevice{Device: o.Device}
+				dev := &wrongDevice{Device: o.Device, chained: fixed}
 				dev.left.Store(4)
 				o.Device = dev
 				if demotes {
@@ -100,7 +101,7 @@ func TestDemotion(t *testing.T) {
 			}
 			_, err = h.Generate(t.Context(), opts)
 			var hop *stage.HopError
-			if !errors.As(err, &hop) || hop.Hop != 1 || !strings.Contains(err.Error(), "audit of add of layer 5") {
+			if !errors.As(err, &hop) || hop.Hop != 1 || !strings.Contains(err.Error(), "add of layer 5") || strings.Contains(err.Error(), "chained") != fixed {
 				t.Errorf("a wrong bit ends in %v", err)
 			}
 			// The device is condemned for all heads; this one is a double, which goes on computing wrong bits.

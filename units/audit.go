@@ -10,16 +10,31 @@ import (
 	"dchain/units/vk"
 )
 
-// AuditError is a difference between what the device computed and what the plain reference makes of the same inputs.
+// AuditError is a difference between what the device computed and what the plain reference makes of the same inputs, or what the
+// device itself makes of them with barriers.
 type AuditError struct {
 	Op        OpKind
 	Layer     int // model layer
 	Row       int // of the batch
 	Column    int
 	Got, Want float64 // values; limbs or exponents for quantised rows and the cache
+
+	// Chained says that the dispatches of a step of one row, awaiting each other, give something else than with barriers between
+	// them, which gives Want: value Column of the output, or whether Op fails, which is 1: then Column is -1.
+	Chained bool
 }
 
 func (e *AuditError) Error() string {
+	if e.Chained {
+		what := fmt.Sprintf("computed %v as output value %d, with barriers %v", e.Got, e.Column, e.Want)
+		switch {
+		case e.Column < 0 && e.Got > 0:
+			what = "fails, with barriers it does not"
+		case e.Column < 0:
+			what = "does not fail, with barriers it does"
+		}
+		return fmt.Sprintf("audit of a step of one row whose dispatches are chained: %s of layer %d %s", e.Op, e.Layer, what)
+	}
 	return fmt.Sprintf("audit of %s of layer %d, row %d, column %d: computed %v, the reference gives %v",
 		e.Op, e.Layer, e.Row, e.Column, e.Got, e.Want)
 }
@@ -166,7 +181,7 @@ func (a *auditor) verify(st *state) error {
 }
 
 func (a *auditor) differs(column int, got, want float64) error {
-	return &AuditError{a.op.Kind, a.op.Layer, a.row, column, got, want}
+	return &AuditError{Op: a.op.Kind, Layer: a.op.Layer, Row: a.row, Column: column, Got: got, Want: want}
 }
 
 // compareLimbs holds a quantised row, as it lies in its tile, against the reference.

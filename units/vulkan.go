@@ -43,7 +43,8 @@ type VulkanOptions struct {
 	Device int
 	// Tier is the kind of unit; "" is the best that the device has.
 	Tier VulkanTier
-	// AuditEvery recomputes one operation of every AuditEvery-th Run with the plain reference and compares; 0 is never.
+	// AuditEvery recomputes one dispatch of every AuditEvery-th Run with the plain reference and compares; 0 is never. Of runs of one
+	// row every few audits also compare what chained dispatches put out with what barriers between them give.
 	AuditEvery int
 	// Threads is the number of cores that quantise weights; 0 is as for the CPU device.
 	Threads int

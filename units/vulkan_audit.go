@@ -10,8 +10,8 @@ import (
 // operations it merges, from what lies in the device's buffers before it. Of a matrix it takes one panel of outputs, of
 // attention one key-value head, of a mixture one of the row's experts.
 //
-// The audited step is one submission like any other, with copies of what the auditor reads before and after the dispatch. Its
-// result is handed out when they agree.
+// The audited step is one submission like any other, with copies of what the auditor reads before and after the dispatch, and now
+// and then with the chained recording of the step. Its result is handed out when they agree.
 type vulkanAuditor struct {
 	every uint64
 	runs  uint64
@@ -27,11 +27,12 @@ type vulkanAuditor struct {
 	choice    int     // which of the row's experts
 	between   expertScratch
 
-	ops           []Op            // that are verified
-	lists         [2]*vk.Commands // of the copies before and after them
+	ops           []Op // that are verified
 	before, after []copied
-	room          int64      // that the copies take
-	copies        *vk.Buffer // where they lie; kind Readback
+	chain         chainAudit
+	lists         []*vk.Commands // of copies, for the step under way
+	room          int64          // that the copies take
+	copies        *vk.Buffer     // where they lie; kind Readback
 }
 
 // copied is a part of one of the device's buffers, as it is at one point of the step.
@@ -69,22 +70,32 @@ func (a *vulkanAuditor) submit(whole *recording, rows []Row) (*vk.Pending, error
 		a.head = a.rng.IntN(e.prog.Cache.Spec().KVHeads)
 	}
 	a.plan(whole, a.ops)
+	a.chain.plan(a, whole)
 	if err := a.reserve(); err != nil {
 		return nil, err
 	}
-	if a.lists[0], err = a.commands(a.before); err != nil {
+	before, err := a.save(a.before...)
+	if err != nil {
 		return nil, err
 	}
-	if a.lists[1], err = a.commands(a.after); err != nil {
+	after, err := a.save(a.after...)
+	if err != nil {
 		return nil, err
 	}
-	return e.dev.vk.SubmitAround(cut.cmds, partOf(group), a.lists[0], a.lists[1])
+	first, err := a.chain.lists(a, whole)
+	if err != nil {
+		return nil, err
+	}
+	return e.dev.vk.SubmitAround(cut.cmds, partOf(group), before, after, first...)
 }
 
 // end verifies the step that submit has begun and that has been awaited.
 func (a *vulkanAuditor) end(l *lane) error {
 	a.free()
 	Metrics.Audits.Add(1)
+	if err := a.chain.verify(a, l); err != nil {
+		return err
+	}
 	if l.failed() { // the run ends with that error
 		return nil
 	}
@@ -100,12 +111,10 @@ func (a *vulkanAuditor) forgo() {
 
 // free releases the lists of copies.
 func (a *vulkanAuditor) free() {
-	for i, c := range a.lists {
-		if c != nil {
-			c.Free()
-		}
-		a.lists[i] = nil
+	for _, c := range a.lists {
+		c.Free()
 	}
+	a.lists = a.lists[:0]
 }
 
 // plan lists what snapshot and verify read.
@@ -145,8 +154,14 @@ func (a *vulkanAuditor) plan(whole *recording, ops []Op) {
 
 // take adds a part to a list.
 func (a *vulkanAuditor) take(list *[]copied, buf *vk.Buffer, offset, length int64) {
-	*list = append(*list, copied{buf, offset, length, a.room})
+	*list = append(*list, a.place(buf, offset, length))
+}
+
+// place is a part with room for its copy.
+func (a *vulkanAuditor) place(buf *vk.Buffer, offset, length int64) copied {
+	p := copied{buf, offset, length, a.room}
 	a.room += (length + 15) / 16 * 16
+	return p
 }
 
 // rowAt is where the audited row of a float buffer begins.
@@ -218,20 +233,32 @@ func (a *vulkanAuditor) drop() {
 	}
 }
 
-// commands copies the parts.
-func (a *vulkanAuditor) commands(parts []copied) (*vk.Commands, error) {
-	c := a.e.dev.vk.NewCommands()
-	c.CopyBarrier()
-	for _, p := range parts {
-		c.Copy(a.copies, p.at, p.buf, p.offset, p.len)
-	}
-	c.CopyBarrier()
-	if err := c.End(); err != nil {
-		c.Free()
-		return nil, err
-	}
-	return c, nil
+// save is a list that copies the parts.
+func (a *vulkanAuditor) save(parts ...copied) (*vk.Commands, error) {
+	return a.list(func(c *vk.Commands) {
+		for _, p := range parts {
+			c.Copy(a.copies, p.at, p.buf, p.offset, p.len)
+		}
+	})
 }
+
+// restore is a list that copies a part back.
+func (a *vulkanAuditor) restore(p copied) (*vk.Commands, error) {
+	return a.list(func(c *vk.Commands) { c.Copy(p.buf, p.offset, a.copies, p.at, p.len) })
+}
+
+// list is one of copies.
+func (a *vulkanAuditor) list(copies func(c *vk.Commands)) (*vk.Commands, error) {
+	c := a.e.dev.vk.NewCommands()
+	a.lists = append(a.lists, c)
+	c.CopyBarrier()
+	copies(c)
+	c.CopyBarrier()
+	return c, c.End()
+}
+
+// bytes are the copy of a part.
+func (a *vulkanAuditor) bytes(p copied) []byte { return a.copies.Bytes()[p.at:][:p.len] }
 
 // copy is what a list has of a buffer from an offset on.
 func (a *vulkanAuditor) copy(list []copied, buf *vk.Buffer, offset, length int64) []byte {

@@ -103,7 +103,7 @@ func (a *vulkanAuditor) compare(op *Op, column int, got, want []float32) error {
 }
 
 func (a *vulkanAuditor) differs(op *Op, column int, got, want float64) error {
-	return &AuditError{op.Kind, op.Layer, a.row, column, got, want}
+	return &AuditError{Op: op.Kind, Layer: op.Layer, Row: a.row, Column: column, Got: got, Want: want}
 }
 
 // limbRow is the audited row of a Limbs buffer.

@@ -73,7 +73,10 @@ func (r *recording) tooEarly(uses []access) bool {
 }
 
 // stalled says whether a chained dispatch of the step has awaited the one before it in vain.
-func (l *lane) stalled() bool { return binary.LittleEndian.Uint32(l.down.Bytes()[4:]) != 0 }
+func (l *lane) stalled() bool { return stalled(l.down.Bytes()) }
+
+// stalled is that of the status words.
+func stalled(words []byte) bool { return binary.LittleEndian.Uint32(words[4:]) != 0 }
 
 // unchain has steps recorded with barriers from now on: a dispatch has awaited one that the device had not begun.
 func (d *vulkanDevice) unchain() {

@@ -253,9 +253,14 @@ type Pending struct {
 // their commands.
 func (d *Device) Submit(c *Commands) (*Pending, error) { return d.submit(c.buffers) }
 
-// SubmitAround is Submit with two more lists, before and after a part of c, the number of cuts that precede it.
-func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands) (*Pending, error) {
-	return d.submit(slices.Concat(c.buffers[:part], before.buffers, c.buffers[part:part+1], after.buffers, c.buffers[part+1:]))
+// SubmitAround is Submit with two more lists, before and after a part of c, the number of cuts that precede it, and with others
+// ahead of all.
+func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands, first ...*Commands) (*Pending, error) {
+	var buffers []vulkan.CommandBuffer
+	for _, f := range first {
+		buffers = append(buffers, f.buffers...)
+	}
+	return d.submit(slices.Concat(buffers, c.buffers[:part], before.buffers, c.buffers[part:part+1], after.buffers, c.buffers[part+1:]))
 }
 
 func (d *Device) submit(buffers []vulkan.CommandBuffer) (*Pending, error) {

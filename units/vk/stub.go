@@ -25,7 +25,7 @@ func (d *Device) NewCommands() *Commands               { return nil }
 func (d *Device) Lost() bool                           { return false }
 func (d *Device) Run(c *Commands) error                { return errStub }
 func (d *Device) Submit(c *Commands) (*Pending, error) { return nil, errStub }
-func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands) (*Pending, error) {
+func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands, first ...*Commands) (*Pending, error) {
 	return nil, errStub
 }
 func (d *Device) MemoryUsed() (used int64) { return 0 }
