@@ -330,7 +330,7 @@ func TestCollector(t *testing.T) {
 	gc.Wait()
 }
 
-// TestSubmitAround runs a list of three parts with copies before and after each of them in turn.
+// TestSubmitAround runs a list of three parts with copies before and after each of them in turn, and of its input ahead of all.
 func TestSubmitAround(t *testing.T) {
 	d := openAny(t, Options{})
 	p := scalePipeline(t, d, 0.5)
@@ -357,10 +357,18 @@ func TestSubmitAround(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	given, first := newBuffer(t, d, 4, Upload), d.NewCommands()
+	defer first.Free()
+	first.Copy(in, 0, given, 0, 4)
+	first.CopyBarrier()
+	if err := first.End(); err != nil {
+		t.Fatal(err)
+	}
 	values := []float32{2, 6.5, 20} // after each part
 	for part := 1; part < 3; part++ {
-		copy(in.Bytes(), floats(values[0]))
-		p, err := d.SubmitAround(c, part, looks[0], looks[1])
+		copy(in.Bytes(), floats(99))
+		copy(given.Bytes(), floats(values[0]))
+		p, err := d.SubmitAround(c, part, looks[0], looks[1], first)
 		if err == nil {
 			err = p.Wait()
 		}
