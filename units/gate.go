@@ -167,9 +167,13 @@ func gateChecks(s GateShapes) []func(*gate) error {
 			add(func(g *gate) error { return g.linear(l) })
 		}
 	}
+	modes := s.modes()
 	for _, w := range s.Norms {
 		for _, kind := range []NormKind{RMSNorm, LayerNorm} {
 			add(func(g *gate) error { return g.norms(w, kind) })
+			for _, mode := range modes {
+				add(func(g *gate) error { return g.normedMatrices(w, kind, mode) })
+			}
 		}
 	}
 	for _, w := range s.Acts {
@@ -200,6 +204,22 @@ func gateChecks(s GateShapes) []func(*gate) error {
 		}
 	}
 	return checks
+}
+
+// modes are the formats of the matrices that follow norms.
+func (s *GateShapes) modes() []WeightMode {
+	var modes []WeightMode
+	for _, l := range s.Linears {
+		modes = append(modes, l.Mode)
+	}
+	if s.Experts.Count > 0 {
+		modes = append(modes, Int8x2) // of routers
+	}
+	if len(modes) == 0 {
+		modes = []WeightMode{Int8}
+	}
+	slices.Sort(modes)
+	return slices.Compact(modes)
 }
 
 // builder makes the program to compare on one of the two devices; it must draw the same numbers each time.
@@ -276,7 +296,8 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 	return nil
 }
 
-// batchStepper is a device that computes linear operations, and norms if it merges them, in other ways from certain sizes of batch on.
+// batchStepper is a device that computes linear operations, experts, and norms if it merges them, in other ways from certain sizes
+// of batch on.
 type batchStepper interface{ batchSteps() []int }
 
 // merger is a device that computes some operations together with their neighbours.
@@ -289,7 +310,7 @@ func (g *gate) merges() bool {
 
 // stepsOf are those sizes, for an operation that has some.
 func (g *gate) stepsOf(op OpKind) []int {
-	if b, ok := g.dev.Device.(batchStepper); ok && (op == OpLinear || op == OpNorm && g.merges()) {
+	if b, ok := g.dev.Device.(batchStepper); ok && (op == OpLinear || op == OpExperts || op == OpNorm && g.merges()) {
 		return b.batchSteps()
 	}
 	return nil

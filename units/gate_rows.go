@@ -1,50 +1,41 @@
 package units
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Norms, activations and other operations on the values of a row: their gates.
 
-// norms gates OpNorm of a kind by itself, and in what devices merge with it: the input of matrices side by side, and of a feed-forward.
+// norms gates OpNorm of a kind by itself.
 func (g *gate) norms(width int, kind NormKind) error {
-	norm := func(d Device, s *gateSeries) (Op, error) {
-		op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
-		var err error
-		if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && kind == LayerNorm {
-			op.Bias, err = d.NewVector("gate", s.values(width, 1))
-		}
-		return op, err
-	}
-	shape := fmt.Sprintf("%d, kind %d", width, kind)
-	err := g.check(OpNorm, shape, width, func(d Device, s *gateSeries) (Program, error) {
-		op, err := norm(d, s)
+	return g.check(OpNorm, fmt.Sprintf("%d, kind %d", width, kind), width, func(d Device, s *gateSeries) (Program, error) {
+		op, err := s.norm(d, width, kind)
 		return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, err
 	})
-	if err != nil {
-		return err
+}
+
+// norm is a norm of buffer 0 to buffer 1.
+func (s *gateSeries) norm(d Device, width int, kind NormKind) (Op, error) {
+	op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
+	var err error
+	if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && kind == LayerNorm {
+		op.Bias, err = d.NewVector("gate", s.values(width, 1))
 	}
-	for _, c := range []struct {
-		gated bool
-		act   ActKind
-		added bool // the row is a sum
-	}{{false, 0, false}, {true, SiLU, false}, {false, 0, true}, {true, GELUTanh, true}} {
+	return op, err
+}
+
+// normedMatrices gates what devices merge with a norm: the input of matrices of a format, side by side, and of a feed-forward.
+func (g *gate) normedMatrices(width int, kind NormKind, mode WeightMode) error {
+	for _, c := range normedCases {
 		// A device that merges nothing has no other ways of these, and what follows LayerNorm is as after the other.
-		if (kind == LayerNorm || !g.merges()) && c.added {
+		if !g.merges() && (c.added || c.bias) || kind == LayerNorm && c.added {
 			continue
 		}
-		shape := fmt.Sprintf("norm of %s, before matrices, gated %v by kind %d, of a sum %v", shape, c.gated, c.act, c.added)
+		shape := fmt.Sprintf("norm of %d, kind %d, before matrices of %v, %+v", width, kind, mode, c)
 		err := g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
-			op, err := norm(d, s)
+			op, err := s.norm(d, width, kind)
 			if err != nil {
 				return Program{}, err
 			}
-			p, err := g.normedLinears(d, s, op, width, c.gated, c.act)
-			if c.added {
-				p.Ops = slices.Insert(p.Ops, 0, Op{Kind: OpAdd, Dst: 0, A: 0, B: 0})
-			}
-			return p, err
+			return s.normedLinears(d, op, width, mode, c)
 		})
 		if err != nil {
 			return err
@@ -53,15 +44,32 @@ func (g *gate) norms(width int, kind NormKind) error {
 	return nil
 }
 
-// normedLinears is three matrices of a normalised row, or a feed-forward of it, gated by that kind, that is added to the row, and a
-// second one, without a gate.
-func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated bool, act ActKind) (Program, error) {
+// normedCase is what follows a norm: matrices side by side and one alone, or a feed-forward gated by that kind.
+type normedCase struct {
+	gated bool
+	act   ActKind
+	added bool // the row is a sum
+	bias  bool // of the matrices
+}
+
+var normedCases = []normedCase{
+	{}, {gated: true, act: SiLU}, {added: true}, {gated: true, act: GELUTanh, added: true},
+	{bias: true}, {gated: true, act: SiLU, bias: true}, {added: true, bias: true},
+}
+
+// normedLinears is three matrices of a normalised row, and one of it, or a feed-forward of it that is added to the row, and a second
+// one, without a gate.
+func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode, c normedCase) (Program, error) {
 	const inner = 136 // inputs, enough that a device may share them out
 	p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {F32, width}, {Limbs, width}, {F32, inner}, {F32, inner}, {F32, inner}, {F32, inner},
 		{Limbs, inner}, {F32, width}}}
 	linear := func(dst, a Buf, n, k int) error {
-		l, err := s.linear(d, n, k, Int8)
-		p.Ops = append(p.Ops, Op{Kind: OpLinear, Dst: dst, A: a, B: None, Linear: l})
+		l, err := s.linear(d, n, k, mode)
+		op := Op{Kind: OpLinear, Dst: dst, A: a, B: None, Linear: l}
+		if c.bias && err == nil {
+			op.Bias, err = d.NewVector("gate", s.values(n, 1))
+		}
+		p.Ops = append(p.Ops, op)
 		return err
 	}
 	up := func(dst ...Buf) error {
@@ -79,16 +87,28 @@ func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, gated 
 		p.Ops = append(p.Ops, Op{Kind: OpAdd, Dst: 0, A: 0, B: 8})
 		return err
 	}
-	if !gated {
-		err := up(3, 4, 5)
+	sum := func(b Buf) {
+		if c.added {
+			p.Ops = append(p.Ops, Op{Kind: OpAdd, Dst: 0, A: 0, B: b})
+		}
+	}
+	sum(0)
+	if !c.gated {
+		if err := up(3, 4, 5); err != nil {
+			return p, err
+		}
 		p.Ops = append(p.Ops, Op{Kind: OpScale, Dst: 6, A: 3, B: None, Scale: -0.7}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 4}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 5})
+		p.Ops = append(p.Ops, Op{Kind: OpScale, Dst: 8, A: 0, B: None, Scale: -0.7})
+		sum(8) // rather than double again
+		err := up(3)
+		p.Ops = append(p.Ops, Op{Kind: OpScale, Dst: 3, A: 3, B: None, Scale: -0.7}, Op{Kind: OpAdd, Dst: 6, A: 6, B: 3})
 		return p, err
 	}
 	p.Out = 0
 	if err := up(3, 4); err != nil {
 		return p, err
 	}
-	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: act, Dst: 3, A: 3, B: 4})
+	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: c.act, Dst: 3, A: 3, B: 4})
 	if err := down(); err != nil {
 		return p, err
 	}
@@ -120,9 +140,6 @@ func (g *gate) acts(width int) error {
 			op := Op{Kind: OpAct, Act: act, Dst: 2, A: 0, B: b}
 			if err := g.check(OpAct, fmt.Sprintf("%s, kind %d, gated %v", shape, act, b >= 0), width, simple(half, op)); err != nil {
 				return err
-			}
-			if b < 0 && act != GELU { // which has the most of its own
-				continue
 			}
 			err := g.check(OpLinear, fmt.Sprintf("activation of %s, kind %d, gated %v, before a matrix", shape, act, b >= 0), width, quantised(half, op))
 			if err != nil {

@@ -46,6 +46,17 @@ func TestVulkanGateCovers(t *testing.T) {
 				}
 				after.Ops = append(after.Ops, op)
 			}
+			biased := before // with biases before the products are used
+			biased.Ops = nil
+			for _, op := range before.Ops {
+				if op.Kind == OpLinear {
+					n, _ := op.Linear.Shape()
+					if op.Bias, err = d.NewVector("bias", make([]float32, n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				biased.Ops = append(biased.Ops, op)
+			}
 			ids := before
 			table, err := new(gateSeries).table(d, TableSpec{Rows: 40, Width: s.hidden})
 			if err != nil {
@@ -53,7 +64,7 @@ func TestVulkanGateCovers(t *testing.T) {
 			}
 			ids.In, ids.Bufs = Buf(len(before.Bufs)), append(slices.Clone(before.Bufs), BufSpec{F32, 1})
 			ids.Ops = append([]Op{{Kind: OpEmbed, Dst: before.In, A: ids.In, B: None, Table: table}}, before.Ops...)
-			for name, p := range map[string]Program{"norms before": before, "norms after too": after, "of ids": ids} {
+			for name, p := range map[string]Program{"norms before": before, "norms after too": after, "biases": biased, "of ids": ids} {
 				missing := map[string][]batchShape{}
 				x, err := d.Compile(p)
 				if err != nil {
