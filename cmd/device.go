@@ -126,7 +126,15 @@ func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device,
 		}
 		said[g.Error] = true
 	}
-	return nil, first, fmt.Errorf("nothing here computes right bits: %s: %s", first.Kernels, first.Error)
+	return nil, first, fmt.Errorf("%s: %s: %s", nothingComputes(first.Wrong), first.Kernels, first.Error)
+}
+
+// nothingComputes is what is said where no backend passes: whether the best of them gave a wrong bit, or did not work at all.
+func nothingComputes(wrong bool) string {
+	if wrong {
+		return "nothing here computes right bits"
+	}
+	return "nothing that --backend and --device allow works here"
 }
 
 // scoreOf turns measured int8 multiply-adds per second (in 1e9) into the score of a plan, bytes of weights per second (in

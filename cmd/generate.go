@@ -139,7 +139,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 		Model: modelName(req.model), ModelHash: fmt.Sprintf("%x", c.hash), PromptIDs: prompt, TokenIDs: res.IDs, Text: res.Text,
 		Finish: res.Finish, Stages: c.stageReports(), Lanes: c.lanes, Timings: res.Timings, GateSecs: c.gate.Seconds,
 	}
-	a.summary(&report)
+	a.summary(&report, f.lanes)
 	var different error
 	if f.check {
 		different = c.checkAnswer(ctx, res, needs.recorder, opts)
@@ -299,13 +299,13 @@ func (c *cluster) stageReports() []stageReport {
 	return reports
 }
 
-// summary is the one line after the text.
-func (a *app) summary(g *generation) {
+// summary is the one line after the text; with lanes it says how many of the stages had one, which only those have that say so too.
+func (a *app) summary(g *generation, lanes bool) {
 	t := g.Timings
 	line := fmt.Sprintf("%d tokens (%s), %.1f tokens/s, first token after %.2f s", len(g.TokenIDs), g.Finish, t.TokensPerSec, t.PrefillSecs)
 	if n := len(g.Stages); n > 1 && t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.2f ms per hop over %d hops", t.HopMillis, n)
-		if g.Lanes > 0 {
+		if lanes {
 			line += fmt.Sprintf(", %d of %d stages on lanes", g.Lanes, n-1)
 		}
 	}

@@ -155,7 +155,7 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 		err = a.showProbe(&r)
 	}
 	if err == nil && r.Used == "" {
-		err = fmt.Errorf("nothing here computes right bits: %s", r.Devices[0].Error)
+		err = fmt.Errorf("%s: %s", nothingComputes(r.Devices[0].Wrong), r.Devices[0].Error)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -50,14 +51,15 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(home, 0o700)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "vulkan" {
+			if cond != "vulkan" && cond != "renderer" {
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			_, err := vk.List()
+			devices, err := vk.List()
 			if vk.Built && err != nil && os.Getenv("CI") == "true" {
 				return false, err
 			}
-			return err == nil, nil
+			gpu := slices.ContainsFunc(devices, func(d vk.DeviceInfo) bool { return !d.CPU() })
+			return err == nil && !(cond == "renderer" && gpu), nil // a renderer: nothing but software renderers
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "stage": startStage, "mutate": mutate, "strange": startStrange},
 	})
