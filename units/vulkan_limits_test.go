@@ -32,7 +32,11 @@ func TestVulkanManyOutputs(t *testing.T) {
 func TestVulkanParts(t *testing.T) {
 	vulkanTiersTest(t, func(t *testing.T, whole *vulkanDevice) {
 		d := limited(t, VulkanOptions{Tier: whole.tier}, func(info *vk.DeviceInfo) { info.MaxRange = 300 << 10 })
-		if _, err := Gate(d, GateShapes{Linears: []LinearShape{{700, 800, Int8}, {300, 900, Int8x2}}, Norms: []int{800}}); err != nil {
+		shapes := GateShapes{Linears: []LinearShape{{700, 800, Int8}, {300, 900, Int8x2}}}
+		if whole.tier != VulkanLUT { // on which a renderer takes minutes for them
+			shapes.Norms = []int{800}
+		}
+		if _, err := Gate(d, shapes); err != nil {
 			t.Error(err)
 		}
 	})
