@@ -81,7 +81,8 @@ type vulkanDevice struct {
 
 	mu        sync.Mutex
 	pipelines map[string]func() (*vk.Pipeline, error)
-	buffers   []*vk.Buffer // everything to free with the device
+	uses      func(shader string) // NoteShaders
+	buffers   []*vk.Buffer        // everything to free with the device
 	runs      []*vulkanExecutable
 }
 
@@ -266,6 +267,9 @@ func floatBytes(b []byte, v []float32) []byte {
 func (d *vulkanDevice) pipeline(s shader, bindings, pushBytes int) (*vk.Pipeline, error) {
 	key := s.key()
 	d.mu.Lock()
+	if d.uses != nil {
+		d.uses(key)
+	}
 	compile := d.pipelines[key]
 	if compile == nil {
 		compile = sync.OnceValues(func() (*vk.Pipeline, error) {
@@ -286,4 +290,12 @@ func (d *vulkanDevice) pipeline(s shader, bindings, pushBytes int) (*vk.Pipeline
 		d.mu.Unlock()
 	}
 	return p, err
+}
+
+// NoteShaders has use called with the name, subgroup size and specialisation constants of every shader that is recorded from now on,
+// also of those that are there already; nil ends that. It is for tests that ask what gates leave out.
+func (d *vulkanDevice) NoteShaders(use func(shader string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.uses = use
 }
