@@ -37,7 +37,7 @@ func gateShapes(s *inspect.Spec, mode units.WeightMode, layers, readout bool, po
 	}
 	g.Acts = []int{s.Inter}
 	g.Heads, g.KVHeads, g.HeadDim, g.RotaryDim = s.Heads, s.KVHeads, s.HeadDim, s.RotaryDim
-	g.Context = min(positions, s.MaxPos)
+	g.Interleaved, g.Context = s.RopeInterleaved, min(positions, s.MaxPos)
 	g.Cap, g.ALiBi = float32(s.AttnCap), s.ALiBi
 	if s.Experts > 0 {
 		g.Experts = units.ExpertShape{Count: s.Experts, TopK: s.TopK, Hidden: s.Hidden, Inter: s.ExpertInter, Mode: mode}

@@ -20,6 +20,7 @@ type GateShapes struct {
 	// Heads x HeadDim queries over KVHeads, RotaryDim rotated channels, up to Context positions.
 	Heads, KVHeads, HeadDim int
 	RotaryDim               int
+	Interleaved             bool // channels that are rotated together are neighbours
 	Context                 int
 	// Cap and ALiBi are the variants of attention in use; the window is always tried.
 	Cap     float32
@@ -169,10 +170,10 @@ func gateChecks(s GateShapes) []func(*gate) error {
 	}
 	modes := s.modes()
 	for _, w := range s.Norms {
-		for _, kind := range []NormKind{RMSNorm, LayerNorm} {
-			add(func(g *gate) error { return g.norms(w, kind) })
+		for _, norm := range gateNorms {
+			add(func(g *gate) error { return g.norms(w, norm) })
 			for _, mode := range modes {
-				add(func(g *gate) error { return g.normedMatrices(w, kind, mode) })
+				add(func(g *gate) error { return g.normedMatrices(w, norm, mode) })
 			}
 		}
 	}

@@ -177,7 +177,7 @@ func (g *gate) attentionRun(shape string, width int, in []float32, e attentionPa
 // rotations are OpRope of queries and keys, in these buffers.
 func (g *gate) rotations(d Device, s GateShapes, ctx int, q, k Buf) ([]Op, error) {
 	cos, sin := RopeTables(ctx, s.RotaryDim, 10000)
-	op := Op{Kind: OpRope, A: None, B: None, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim}
+	op := Op{Kind: OpRope, A: None, B: None, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim, Interleaved: s.Interleaved}
 	var err error
 	if op.Cos, err = d.NewVector("gate", cos); err != nil {
 		return nil, err

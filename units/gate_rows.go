@@ -1,37 +1,48 @@
 package units
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Norms, activations and other operations on the values of a row: their gates.
 
+// gateNorm is a kind of norm, with a bias or without.
+type gateNorm struct {
+	kind NormKind
+	bias bool
+}
+
+var gateNorms = []gateNorm{{RMSNorm, false}, {LayerNorm, true}, {LayerNorm, false}}
+
 // norms gates OpNorm of a kind by itself.
-func (g *gate) norms(width int, kind NormKind) error {
-	return g.check(OpNorm, fmt.Sprintf("%d, kind %d", width, kind), width, func(d Device, s *gateSeries) (Program, error) {
-		op, err := s.norm(d, width, kind)
+func (g *gate) norms(width int, n gateNorm) error {
+	return g.check(OpNorm, fmt.Sprintf("%d, %+v", width, n), width, func(d Device, s *gateSeries) (Program, error) {
+		op, err := s.norm(d, width, n)
 		return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, err
 	})
 }
 
 // norm is a norm of buffer 0 to buffer 1.
-func (s *gateSeries) norm(d Device, width int, kind NormKind) (Op, error) {
-	op := Op{Kind: OpNorm, Norm: kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
+func (s *gateSeries) norm(d Device, width int, n gateNorm) (Op, error) {
+	op := Op{Kind: OpNorm, Norm: n.kind, Dst: 1, A: 0, B: None, Groups: 1, Eps: 1e-5}
 	var err error
-	if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && kind == LayerNorm {
+	if op.Weight, err = d.NewVector("gate", s.values(width, 2)); err == nil && n.bias {
 		op.Bias, err = d.NewVector("gate", s.values(width, 1))
 	}
 	return op, err
 }
 
-// normedMatrices gates what devices merge with a norm: the input of matrices of a format, side by side, and of a feed-forward.
-func (g *gate) normedMatrices(width int, kind NormKind, mode WeightMode) error {
+// normedMatrices gates what devices merge with a norm, or do to rows without one: the input of matrices of a format, side by side, and
+// of a feed-forward.
+func (g *gate) normedMatrices(width int, n gateNorm, mode WeightMode) error {
 	for _, c := range normedCases {
-		// A device that merges nothing has no other ways of these, and what follows LayerNorm is as after the other.
-		if !g.merges() && (c.added || c.bias) || kind == LayerNorm && c.added {
+		if !c.follows(n, g.merges()) {
 			continue
 		}
-		shape := fmt.Sprintf("norm of %d, kind %d, before matrices of %v, %+v", width, kind, mode, c)
+		shape := fmt.Sprintf("norm of %d, %+v, with matrices of %v, %+v", width, n, mode, c)
 		err := g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
-			op, err := s.norm(d, width, kind)
+			op, err := s.norm(d, width, n)
 			if err != nil {
 				return Program{}, err
 			}
@@ -50,15 +61,31 @@ type normedCase struct {
 	act   ActKind
 	added bool // the row is a sum
 	bias  bool // of the matrices
+	bare  bool // they have the row itself as input, as in models with norms only after them
+	after bool // the norms are of the sums, in place, and so is what matrices are added to next
 }
 
 var normedCases = []normedCase{
-	{}, {gated: true, act: SiLU}, {added: true}, {gated: true, act: GELUTanh, added: true},
-	{bias: true}, {gated: true, act: SiLU, bias: true}, {added: true, bias: true},
+	{}, {gated: true, act: SiLU}, {gated: true, act: GELUTanh}, {gated: true, act: GELU},
+	{added: true}, {gated: true, act: SiLU, added: true}, {gated: true, act: GELUTanh, added: true}, {gated: true, act: GELU, added: true},
+	{bias: true}, {gated: true, act: SiLU, bias: true}, {added: true, bias: true}, {gated: true, act: SiLU, added: true, bias: true},
+	{bare: true}, {gated: true, act: SiLU, bare: true}, {bare: true, bias: true}, {after: true},
+}
+
+// follows says whether a case is tried with a norm on a device that merges operations or not. One that merges none has no other ways
+// of most of them, what follows a sum is the same after every norm, and models with LayerNorm have no other gated activation.
+func (c normedCase) follows(n gateNorm, merges bool) bool {
+	switch {
+	case !merges:
+		return !c.added && !c.bias && !c.bare && !c.after && c.act == SiLU
+	case n.kind == LayerNorm:
+		return !c.added && !c.bare && c.act == SiLU
+	}
+	return !c.after
 }
 
 // normedLinears is three matrices of a normalised row, and one of it, or a feed-forward of it that is added to the row, and a second
-// one, without a gate.
+// one, without a gate; or, with norms after, such feed-forwards, after norms that are kept and one that is not, before a matrix.
 func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode, c normedCase) (Program, error) {
 	const inner = 136 // inputs, enough that a device may share them out
 	p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {F32, width}, {Limbs, width}, {F32, inner}, {F32, inner}, {F32, inner}, {F32, inner},
@@ -73,7 +100,13 @@ func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode
 		return err
 	}
 	up := func(dst ...Buf) error {
-		p.Ops = append(p.Ops, norm, Op{Kind: OpQuantize, Dst: 2, A: 1, B: None})
+		quantise := Op{Kind: OpQuantize, Dst: 2, A: norm.Dst, B: None}
+		if c.bare {
+			quantise.A = 0
+		} else {
+			p.Ops = append(p.Ops, norm)
+		}
+		p.Ops = append(p.Ops, quantise)
 		for _, b := range dst {
 			if err := linear(b, 2, inner, width); err != nil {
 				return err
@@ -92,6 +125,16 @@ func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode
 			p.Ops = append(p.Ops, Op{Kind: OpAdd, Dst: 0, A: 0, B: b})
 		}
 	}
+	if c.after {
+		norm.Dst = 0
+		for range 2 {
+			if err := errors.Join(up(3), down()); err != nil {
+				return p, err
+			}
+		}
+		p.Ops = append(p.Ops, norm, Op{Kind: OpScale, Dst: 0, A: 0, B: None, Scale: -0.7})
+		return p, errors.Join(up(3), down(), up(6))
+	}
 	sum(0)
 	if !c.gated {
 		if err := up(3, 4, 5); err != nil {
@@ -109,7 +152,7 @@ func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode
 		return p, err
 	}
 	p.Ops = append(p.Ops, Op{Kind: OpAct, Act: c.act, Dst: 3, A: 3, B: 4})
-	if err := down(); err != nil {
+	if err := down(); err != nil || c.bare { // whose values grow from matrix to matrix
 		return p, err
 	}
 	if err := up(3); err != nil {
