@@ -18,7 +18,8 @@ import (
 )
 
 // coveredModels are models that differ in their operations: biases, norms after too, experts, LayerNorm with and without a norm
-// before the feed-forward, and norms of heads. They are tried in both formats, the other families in one.
+// before the feed-forward, and norms of heads. They are tried in both formats, and with DCHAIN_TEST_FAMILIES=all the other families
+// in one.
 var coveredModels = []string{"qwen2", "gemma2", "mixtral", "phi", "gpt2", "qwen3_moe"}
 
 // TestGatesCoverModels: the gates of a model try every shader that a Vulkan device computes it with, in prompts and steps, greedy and
@@ -32,7 +33,7 @@ func TestGatesCoverModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	models := coveredModels
-	if !testing.Short() { // minutes
+	if os.Getenv("DCHAIN_TEST_FAMILIES") == "all" { // minutes
 		dirs, err := filepath.Glob("../testdata/families/*")
 		if err != nil || len(dirs) < len(models) {
 			t.Fatalf("found %d family folders: %v", len(dirs), err)

@@ -129,6 +129,9 @@ func TestVulkanGateOps(t *testing.T) {
 		s := gateShapes
 		s.Linears = nil
 		s.Norms, s.Acts = []int{96, 5000}, []int{300}
+		if d.tier == VulkanLUT && d.info.CPU() { // on which a renderer takes minutes for the long ones
+			s.Norms = s.Norms[:1]
+		}
 		if _, err := Gate(d, s); err != nil {
 			t.Fatal(err)
 		}
