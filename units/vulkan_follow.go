@@ -24,11 +24,8 @@ func (e *vulkanExecutable) Begin(rows []Row, in, out []float32) error {
 		return err
 	}
 	defer e.busy.Store(false)
-	if len(e.flights) > 0 {
-		return errUnderWay
-	}
-	if err := e.prog.checkRows(rows, in, out); err != nil {
-		return fmt.Errorf("running a program: %w", err)
+	if err := e.takes(rows, in, out); err != nil {
+		return err
 	}
 	f := flight{rows: slices.Clone(rows), in: slices.Clone(in), out: out}
 	if len(rows) <= e.maxRows {

@@ -149,6 +149,17 @@ func (e *vulkanExecutable) enter() error {
 	return nil
 }
 
+// takes says why a step cannot begin with these arguments, or at this time.
+func (e *vulkanExecutable) takes(rows []Row, in, out []float32) error {
+	if len(e.flights) > 0 {
+		return errUnderWay
+	}
+	if err := e.prog.checkRows(rows, in, out); err != nil {
+		return fmt.Errorf("running a program: %w", err)
+	}
+	return nil
+}
+
 // failing notes an error of a step.
 func (e *vulkanExecutable) failing(err error) error {
 	e.dev.verdict.note(err)
@@ -160,11 +171,8 @@ func (e *vulkanExecutable) Run(rows []Row, in, out []float32) error {
 		return err
 	}
 	defer e.busy.Store(false)
-	if len(e.flights) > 0 {
-		return errUnderWay
-	}
-	if err := e.prog.checkRows(rows, in, out); err != nil {
-		return fmt.Errorf("running a program: %w", err)
+	if err := e.takes(rows, in, out); err != nil {
+		return err
 	}
 	if err := e.submitAll(rows, in, out); err != nil {
 		return e.failing(err)
