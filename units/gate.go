@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,6 +89,8 @@ const (
 func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	start := time.Now()
 	report := GateReport{Device: dev.Name()}
+	// Weights are no memory of the collector's: what it has not collected when they come, it leaves beside all of them.
+	defer debug.FreeOSMemory()
 	threads := gateThreads(dev)
 	// Some checks take several times as long as others: there are threads to help those that are left.
 	ref, err := newCPU(CPUOptions{Threads: max(1, threads/4)}, &genericKernels)

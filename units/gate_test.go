@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 )
@@ -17,6 +19,25 @@ var gateShapes = GateShapes{
 	Heads: 6, KVHeads: 2, HeadDim: 16, RotaryDim: 12, Context: 400,
 	Experts: ExpertShape{Count: 20, TopK: 3, Hidden: 48, Inter: 70, Mode: Int8x2},
 	Tops:    []TopShape{{3000, 1}, {3000, 64}},
+}
+
+// A stage's peak of memory is its weights' and not the gates' beside them.
+func TestGateLeavesNoMemory(t *testing.T) {
+	dev := newTestDevice(t, CPUOptions{Threads: 2}, &genericKernels)
+	inUse := func() int64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapSys - m.HeapReleased)
+	}
+	debug.FreeOSMemory()
+	before := inUse()
+	_, err := Gate(dev, GateShapes{Linears: []LinearShape{{4864, 896, Int8}, {896, 4864, Int8}}, Acts: []int{4864}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := inUse() - before; left > 8<<20 {
+		t.Errorf("gates left %d MiB in use", left>>20)
+	}
 }
 
 func TestGatePasses(t *testing.T) {
