@@ -84,12 +84,18 @@ const noStore = -1
 // storeKV is OpStoreKV, with the attention that follows it.
 func (r *recording) storeKV(i int) int {
 	op, attend := &r.prog.Ops[i], r.opAt(i+1, OpAttend)
-	if attend != nil && attend.CacheLayer == op.CacheLayer && r.rows == 1 {
+	if attend != nil && attend.attends(op) && r.rows == 1 {
 		r.newAttention(i+1).withHeads(r, i, nil, nil)
 		return 2
 	}
 	r.headRows(r.prog.Cache.(*vulkanCache), i, nil, nil, nil)
 	return 1
+}
+
+// attends says that attention can be one dispatch with the store before it: it reads what that stores, and does not write where the
+// keys and values come from, which some workgroups would do before others have read them.
+func (op *Op) attends(store *Op) bool {
+	return op.CacheLayer == store.CacheLayer && op.Dst != store.A && op.Dst != store.B
 }
 
 // rope is OpRope: with its companion for the keys, the store and the attention that follow, it is merged with these; alone,
@@ -109,7 +115,7 @@ func (r *recording) ropesOfHeads(i int) *[2]*Op {
 	store, attend := r.opAt(i+2, OpStoreKV), r.opAt(i+3, OpAttend)
 	if q != nil && k != nil && store != nil && attend != nil && q.Dst == attend.A && k.Dst == store.A && q.Dst != k.Dst && store.B != q.Dst && store.B != k.Dst &&
 		q.HeadDim == attend.HeadDim && k.HeadDim == attend.HeadDim && q.RotaryDim == k.RotaryDim && q.Interleaved == k.Interleaved &&
-		store.CacheLayer == attend.CacheLayer && r.dead(q.Dst, i+4) && r.dead(k.Dst, i+4) {
+		attend.attends(store) && r.dead(q.Dst, i+4) && r.dead(k.Dst, i+4) {
 		return &[2]*Op{q, k}
 	}
 	return nil

@@ -2,6 +2,7 @@ package units
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -274,5 +275,60 @@ func TestVulkanBesides(t *testing.T) {
 			p.Ops = append(p.Ops, sum...)
 			return p, nil
 		})
+	}
+}
+
+// TestVulkanHeadsOverwritten: attention that takes the place of its keys or values is none of the dispatch that reads these.
+func TestVulkanHeadsOverwritten(t *testing.T) {
+	const heads, hd, rotary, width = 3, 40, 20, 3 * 40
+	d, ref := vulkanTest(t, VulkanOptions{}), newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)
+	cos, sin := RopeTables(64, rotary, 100)
+	for _, c := range []struct {
+		out   Buf
+		ropes int
+	}{{2, 0}, {3, 0}, {3, 2}} { // keys that are rotated are taken from where they were
+		var runs [2]Executable
+		for i, d := range []Device{d, ref} {
+			cache, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: 64, KVHeads: heads, HeadDim: hd})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := Program{In: 0, Out: c.out, Cache: cache, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}, {F32, width}}}
+			for b := Buf(1); b <= 3; b++ {
+				p.Ops = append(p.Ops, Op{Kind: OpScale, Dst: b, A: 0, B: None, Scale: 0.3 * float32(b)})
+			}
+			for b := range Buf(c.ropes) {
+				op := Op{Kind: OpRope, Dst: 1 + b, A: None, B: None, Heads: heads, HeadDim: hd, RotaryDim: rotary}
+				if op.Cos, err = d.NewVector("cos", cos); err == nil {
+					op.Sin, err = d.NewVector("sin", sin)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Ops = append(p.Ops, op)
+			}
+			p.Ops = append(p.Ops, Op{Kind: OpStoreKV, Dst: None, A: 2, B: 3},
+				Op{Kind: OpAttend, Dst: c.out, A: 1, B: None, Heads: heads, KVHeads: heads, HeadDim: hd, Scale: 0.1})
+			if runs[i], err = d.Compile(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := gateSeries(2)
+		for pos := range 20 {
+			in, out := s.values(width, 3), [2][]float32{make([]float32, width), make([]float32, width)}
+			for i, e := range runs {
+				if err := e.Run([]Row{{Pos: pos}}, in, out[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(out[0], out[1]) {
+				t.Fatalf("%+v, position %d: other values than those of the reference", c, pos)
+			}
+		}
+		e := runs[0].(*vulkanExecutable)
+		groups, last := e.recordings[e.order[0]].groups, len(e.prog.Ops)-1
+		if g := groups[len(groups)-1]; g != (opGroup{last, last + 1}) {
+			t.Errorf("%+v: attention is in a dispatch with operation %d", c, g.first)
+		}
 	}
 }
