@@ -118,3 +118,29 @@ func TestVulkanRowShared(t *testing.T) {
 		r.free()
 	}
 }
+
+// TestVulkanManyRows has more rows than buffers have room for: no buffer is larger than what the device allows.
+func TestVulkanManyRows(t *testing.T) {
+	const width, rows = 100, 250
+	d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxRange = 40_000 })
+	x, err := d.Compile(Program{In: 0, Out: 0, Bufs: []BufSpec{{F32, width}}, Ops: []Op{{Kind: OpScale, Dst: 0, A: 0, B: None, Scale: 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := gateSeries(3)
+	in, out := s.values(rows*width, 1), make([]float32, rows*width)
+	if err := x.Run(make([]Row, rows), in, out); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range out {
+		if v != flush(3*in[i]) {
+			t.Fatalf("value %d is %v, want %v", i, v, 3*in[i])
+		}
+	}
+	e := x.(*vulkanExecutable)
+	for what, b := range map[string]*vk.Buffer{"rows": e.bufs[0], "step": e.step, "up": e.lanes[0].up, "down": e.lanes[0].down} {
+		if b.Size() > d.info.MaxRange {
+			t.Errorf("%s of %d rows take %d bytes", what, e.capacity, b.Size())
+		}
+	}
+}

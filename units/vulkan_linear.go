@@ -35,7 +35,7 @@ func (d *vulkanDevice) NewLinear(name string, n, k int, mode WeightMode) (Linear
 	if err := l.init(name, n, k, mode); err != nil {
 		return nil, err
 	}
-	most := min(d.info.MaxRange, d.info.MaxAllocation) / int64(l.rowBytes*mode.Limbs())
+	most := d.info.MaxRange / int64(l.rowBytes*mode.Limbs())
 	l.perPart = int(min(most/rowsPerPart*rowsPerPart, int64(padded(n, rowsPerPart))))
 	if l.perPart == 0 {
 		return nil, fmt.Errorf("reserving %q: %d rows of %d bytes, the device binds %d bytes", name, rowsPerPart, l.rowBytes*mode.Limbs(), d.info.MaxRange)

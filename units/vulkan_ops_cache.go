@@ -19,9 +19,9 @@ func (d *vulkanDevice) NewCache(spec CacheSpec) (Cache, error) {
 	}
 	c := &vulkanCache{dev: d, spec: spec}
 	bytes := int64(spec.Slots) * int64(spec.KVHeads) * int64(c.blocks()) * 16 * int64(c.blockVectors())
-	if limit := min(d.info.MaxRange, d.info.MaxAllocation); bytes > limit {
+	if bytes > d.info.MaxRange {
 		return nil, fmt.Errorf("reserving the kv cache: a layer takes %d bytes, %s binds at most %d: use fewer sessions or a shorter context",
-			bytes, d.info.Name, limit)
+			bytes, d.info.Name, d.info.MaxRange)
 	}
 	for range spec.Layers {
 		b, err := d.buffer(bytes, vk.Local)

@@ -97,9 +97,9 @@ func (d *vulkanDevice) Compile(p Program) (Executable, error) {
 	return e, nil
 }
 
-// size finds how many rows fit the ranges of bindings.
+// size finds how many rows fit the buffers.
 func (e *vulkanExecutable) size() error {
-	widest := int64(8)
+	widest := 8 + rowBytes(e.prog.Bufs[e.prog.In]) // what a row takes of what is copied up
 	for _, b := range e.prog.Bufs {
 		widest = max(widest, rowBytes(b))
 	}

@@ -26,7 +26,7 @@ func (d *vulkanDevice) NewTable(name string, spec TableSpec) (Table, error) {
 		return nil, err
 	}
 	t.rowBytes = padded(t.storedBytes(), 4)
-	t.perPart = int(min(d.info.MaxRange, d.info.MaxAllocation) / int64(t.rowBytes))
+	t.perPart = int(d.info.MaxRange / int64(t.rowBytes))
 	if t.perPart == 0 {
 		return nil, fmt.Errorf("reserving %q: a row of %d bytes, the device binds %d", name, t.rowBytes, d.info.MaxRange)
 	}

@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -161,7 +162,7 @@ func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) e
 	p.info = DeviceInfo{
 		Name: name, Type: "other", DriverName: C.GoString(&x.driver[0]),
 		API:    [2]int{int(p.api >> 22), int(p.api >> 12 & 0x3ff)},
-		Memory: memory, MaxRange: int64(limits.MaxStorageBufferRange), MaxAllocation: int64(x.max_allocation),
+		Memory: memory, MaxAllocation: int64(min(uint64(x.max_allocation), math.MaxInt64)),
 		OffsetAlign: int64(limits.MinStorageBufferOffsetAlignment), MaxShared: int(limits.MaxComputeSharedMemorySize),
 		MaxPush: int(limits.MaxPushConstantsSize), MaxInvocations: int(min(limits.MaxComputeWorkGroupInvocations, limits.MaxComputeWorkGroupSize[0])),
 		MaxBindings: int(min(limits.MaxPerStageDescriptorStorageBuffers, limits.MaxDescriptorSetStorageBuffers)),
@@ -170,6 +171,7 @@ func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) e
 		SubgroupArithmetic: x.subgroup_ops&4 != 0, SubgroupShuffle: x.subgroup_ops&16 != 0,
 		DotProduct: x.dot != 0, DotProductFast: x.dot_fast != 0, RoundRTE: x.rte32 != 0, PreserveNaN: x.preserve32 != 0,
 	}
+	p.info.MaxRange = min(int64(limits.MaxStorageBufferRange), p.info.MaxAllocation) &^ 3
 	if p.info.SubgroupControl {
 		p.info.MaxInvocations = min(p.info.MaxInvocations, int(x.subgroup)*int(x.max_subgroups))
 	}

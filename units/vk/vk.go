@@ -70,7 +70,7 @@ type DeviceInfo struct {
 	API        [2]int // Vulkan version
 
 	Memory         int64 // of the largest device-local heap
-	MaxRange       int64 // of one storage buffer binding
+	MaxRange       int64 // of one storage buffer binding, in whole words; no more than MaxAllocation
 	MaxAllocation  int64 // of one buffer
 	OffsetAlign    int64 // of a binding's offset
 	MaxShared      int   // shared memory of a workgroup

@@ -80,6 +80,9 @@ func TestList(t *testing.T) {
 		if d.Index != i || d.Name == "" || d.MaxRange < 1<<27 || d.MaxAllocation < 1<<28 || d.MaxPush < MaxPush || d.Subgroup < 1 || d.Memory < 1<<20 {
 			t.Errorf("device %d: %+v", i, d)
 		}
+		if d.MaxRange > d.MaxAllocation || d.MaxRange%4 != 0 {
+			t.Errorf("device %d binds %d bytes, a buffer has up to %d", i, d.MaxRange, d.MaxAllocation)
+		}
 		left, known := FreeMemory(i)
 		if known && (left < 0 || left > d.Memory) {
 			t.Errorf("device %d: %d bytes are left of %d", i, left, d.Memory)
