@@ -8,7 +8,6 @@ package vk
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -232,7 +231,10 @@ func (c *Commands) end() error {
 // runDeadline bounds the wait for a command list: longer than any work, short enough to notice a device that hangs.
 const runDeadline = 10 * time.Minute
 
-var errDeviceLost = fmt.Errorf("an earlier call failed: %w", ErrDeviceLost)
+// errLost is the error of all calls after the one that failed.
+func (d *Device) errLost() error {
+	return fmt.Errorf("running commands on %s: an earlier call failed: %w", d.phys.info.Name, ErrDeviceLost)
+}
 
 // Run executes an ended list and waits for it. After an error of the device the list must not be used again.
 func (d *Device) Run(c *Commands) error {
@@ -265,7 +267,7 @@ func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands, fi
 
 func (d *Device) submit(buffers []vulkan.CommandBuffer) (*Pending, error) {
 	if d.lost.Load() {
-		return nil, errDeviceLost
+		return nil, d.errLost()
 	}
 	fence, err := d.takeFence()
 	if err == nil {
@@ -285,22 +287,30 @@ func (d *Device) submit(buffers []vulkan.CommandBuffer) (*Pending, error) {
 // Wait returns when the list has been executed.
 func (p *Pending) Wait() error {
 	d := p.dev
+	defer d.freeFence(p.fence)
 	if d.lost.Load() {
-		return errDeviceLost
+		return d.errLost()
 	}
 	r := C.shim_wait(d.shim, id(unsafe.Pointer(p.fence)), C.uint64_t(d.spin.Nanoseconds()), C.uint64_t(runDeadline.Nanoseconds()))
 	if r != 0 {
-		d.lost.Store(true)
-		d.hangs.Store(r == C.SHIM_TIMEOUT) // it may be running still
-		return fmt.Errorf("running commands on %s: %w", d.phys.info.Name, errors.Join(&Error{"vkWaitForFences", int(r)}, ErrDeviceLost))
+		d.giveUp(int(r))
+		return fmt.Errorf("running commands on %s: %w: %w", d.phys.info.Name, ErrDeviceLost, &Error{"vkWaitForFences", int(r)})
 	}
-	d.freeFence(p.fence)
 	return nil
+}
+
+// giveUp notes how a wait has failed. What was awaited has ended where the driver says that the device is lost; else it may be running
+// still.
+func (d *Device) giveUp(result int) {
+	if result != resultDeviceLost {
+		d.hangs.Store(true) // first: who sees that the device is lost frees what it has
+	}
+	d.lost.Store(true)
 }
 
 // freeFence keeps a fence, if there is one, for the next run.
 func (d *Device) freeFence(fence vulkan.Fence) {
-	if fence == nil {
+	if fence == nil || d.hangs.Load() {
 		return
 	}
 	d.mu.Lock()

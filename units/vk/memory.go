@@ -24,7 +24,7 @@ type block struct {
 	size   int64
 	next   int64  // offset of the next buffer, for a shared block
 	live   int    // buffers
-	mapped []byte // nil if the host cannot see it
+	mapped []byte // nil if the host does not use it in place
 }
 
 // Buffer is a storage buffer.
@@ -34,17 +34,24 @@ type Buffer struct {
 	handle vulkan.Buffer
 	size   int64
 	offset int64 // in the block
-	cached bool  // the host may read it in place at full speed
+	cached bool  // the host may read it in place at full speed, if it uses it in place
 }
+
+const visible = vulkan.MemoryPropertyHostVisibleBit | vulkan.MemoryPropertyHostCoherentBit
+
+// inPlace says that the host writes and reads memory of these properties where it lies. Memory that is not coherent is left to the
+// device: the host would have to flush each write.
+func inPlace(flags vulkan.MemoryPropertyFlagBits) bool { return flags&visible == visible }
 
 // memoryTypes are the types for a kind among those that bits allows, best first: the others are for when one is full. Device
 // memory that the host sees may be less than all of it even where the driver says otherwise.
 func (d *Device) memoryTypes(bits uint32, kind Kind) ([]uint32, error) {
 	const (
 		local    = vulkan.MemoryPropertyDeviceLocalBit
-		visible  = vulkan.MemoryPropertyHostVisibleBit | vulkan.MemoryPropertyHostCoherentBit
 		cached   = vulkan.MemoryPropertyHostCachedBit
 		anything = vulkan.MemoryPropertyFlagBits(0)
+		// special are kinds of memory that take features of their own: lazily allocated, protected, AMD's coherent and uncached.
+		special = 0x10 | 0x20 | 0x40 | 0x80
 	)
 	wishes := map[Kind][]vulkan.MemoryPropertyFlagBits{
 		Local:    {local | visible, local},
@@ -55,12 +62,12 @@ func (d *Device) memoryTypes(bits uint32, kind Kind) ([]uint32, error) {
 	m := &d.phys.memory
 	take := func(want vulkan.MemoryPropertyFlagBits) {
 		for i := range m.MemoryTypeCount {
-			t := m.MemoryTypes[i]
-			if bits>>i&1 == 0 || vulkan.MemoryPropertyFlagBits(t.PropertyFlags)&want != want || slices.Contains(types, i) {
+			flags := vulkan.MemoryPropertyFlagBits(m.MemoryTypes[i].PropertyFlags)
+			if bits>>i&1 == 0 || flags&want != want || flags&special != 0 || slices.Contains(types, i) {
 				continue
 			}
 			// A small window into device memory is kept for Upload.
-			window := vulkan.MemoryPropertyFlagBits(t.PropertyFlags)&visible == visible && int64(m.MemoryHeaps[t.HeapIndex].Size) < d.phys.info.Memory
+			window := inPlace(flags) && int64(m.MemoryHeaps[m.MemoryTypes[i].HeapIndex].Size) < d.phys.info.Memory
 			if kind == Local && want != anything && window {
 				continue
 			}
@@ -145,10 +152,9 @@ func (b *Buffer) reserveLocked(size, align int64, typ uint32) error {
 	d := b.dev
 	flags := vulkan.MemoryPropertyFlagBits(d.phys.memory.MemoryTypes[typ].PropertyFlags)
 	b.cached = flags&vulkan.MemoryPropertyHostCachedBit != 0
-	visible := flags&vulkan.MemoryPropertyHostVisibleBit != 0
 	var err error
 	if size > sharedBuffer {
-		b.block, err = d.allocateLocked(size, typ, visible)
+		b.block, err = d.allocateLocked(size, typ)
 		return err
 	}
 	for _, k := range d.blocks {
@@ -158,7 +164,7 @@ func (b *Buffer) reserveLocked(size, align int64, typ uint32) error {
 		}
 	}
 	if b.block == nil {
-		if b.block, err = d.allocateLocked(sharedBlock, typ, visible); err != nil {
+		if b.block, err = d.allocateLocked(sharedBlock, typ); err != nil {
 			return err
 		}
 		d.blocks = append(d.blocks, b.block)
@@ -168,8 +174,8 @@ func (b *Buffer) reserveLocked(size, align int64, typ uint32) error {
 	return nil
 }
 
-// allocateLocked allocates and, if the host can see it, maps memory.
-func (d *Device) allocateLocked(size int64, typ uint32, visible bool) (*block, error) {
+// allocateLocked allocates and, for use in place, maps memory.
+func (d *Device) allocateLocked(size int64, typ uint32) (*block, error) {
 	info := vulkan.MemoryAllocateInfo{SType: vulkan.StructureTypeMemoryAllocateInfo, AllocationSize: vulkan.DeviceSize(size), MemoryTypeIndex: typ}
 	var handle vulkan.DeviceMemory
 	r := vulkan.AllocateMemory(d.handle, &info, nil, &handle)
@@ -178,7 +184,7 @@ func (d *Device) allocateLocked(size int64, typ uint32, visible bool) (*block, e
 		return nil, err
 	}
 	k := &block{handle: handle, typ: typ, size: size}
-	if visible {
+	if inPlace(vulkan.MemoryPropertyFlagBits(d.phys.memory.MemoryTypes[typ].PropertyFlags)) {
 		var at unsafe.Pointer
 		r := vulkan.MapMemory(d.handle, handle, 0, vulkan.DeviceSize(size), 0, &at)
 		if err := d.check("vkMapMemory", int(r)); err != nil {

@@ -75,8 +75,8 @@ func TestMemory(t *testing.T) {
 // TestMemoryTypes: what a buffer lies in where there are several kinds of memory, and what when that is full.
 func TestMemoryTypes(t *testing.T) {
 	const (
-		local, visible, cached = vulkan.MemoryPropertyDeviceLocalBit, vulkan.MemoryPropertyHostVisibleBit | vulkan.MemoryPropertyHostCoherentBit, vulkan.MemoryPropertyHostCachedBit
-		size                   = 8 << 30
+		local, cached = vulkan.MemoryPropertyDeviceLocalBit, vulkan.MemoryPropertyHostCachedBit
+		size          = 8 << 30
 	)
 	card := func(heaps []int64, types map[vulkan.MemoryPropertyFlagBits]uint32, order ...vulkan.MemoryPropertyFlagBits) *Device {
 		p := &physical{info: DeviceInfo{Memory: size}}
@@ -96,6 +96,8 @@ func TestMemoryTypes(t *testing.T) {
 	whole := card([]int64{size, 64 << 30}, types, order...)
 	types[local|visible] = 2
 	window := card([]int64{size, 64 << 30, 256 << 20}, types, order...)
+	const flushed, uncached = local | vulkan.MemoryPropertyHostVisibleBit | cached, local | visible | 0xc0
+	phone := card([]int64{size}, nil, uncached, visible, flushed)
 	for _, c := range []struct {
 		name string
 		d    *Device
@@ -106,11 +108,15 @@ func TestMemoryTypes(t *testing.T) {
 		{"all visible", whole, 31, Local, []uint32{4, 1}}, {"all visible", whole, 31, Upload, []uint32{4, 2, 3}}, {"all visible", whole, 31, Readback, []uint32{3, 2, 4}},
 		{"a window", window, 31, Local, []uint32{1}}, {"a window", window, 31, Upload, []uint32{4, 2, 3}},
 		{"the host's alone", whole, 1 | 4, Local, []uint32{0, 2}}, {"none", whole, 1, Upload, nil},
+		{"none that is coherent on the device", phone, 7, Local, []uint32{2}}, {"none that is coherent on the device", phone, 7, Upload, []uint32{1}},
 	} {
 		got, err := c.d.memoryTypes(c.bits, c.kind)
 		if !slices.Equal(got, c.want) || (err == nil) != (len(c.want) > 0) {
 			t.Errorf("%s, kind %d: types %v, want %v (%v)", c.name, c.kind, got, c.want, err)
 		}
+	}
+	if inPlace(flushed) || !inPlace(local|visible) {
+		t.Errorf("memory that the host would have to flush is used in place: %v, that it need not: %v", inPlace(flushed), inPlace(local|visible))
 	}
 }
 

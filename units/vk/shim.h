@@ -53,8 +53,7 @@ int shim_record(shim_device *d, void **command_buffers, const shim_command *comm
 	const shim_binding *bindings, const uint64_t *set_layouts, uint32_t sets, uint32_t binding_count,
 	const uint8_t *push, uint64_t query_pool, uint64_t *descriptor_pool);
 int shim_submit(shim_device *d, void *queue, void **command_buffers, uint32_t count, uint64_t fence);
-// Looks at the fence for spin_nanos, then sleeps on it for at most timeout_nanos, and resets it. SHIM_TIMEOUT is VK_TIMEOUT.
-enum { SHIM_TIMEOUT = 2 };
+// Looks at the fence for spin_nanos, then sleeps on it for at most timeout_nanos, and resets it; VK_TIMEOUT if that was not enough.
 int shim_wait(shim_device *d, uint64_t fence, uint64_t spin_nanos, uint64_t timeout_nanos);
 
 #endif

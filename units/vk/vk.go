@@ -38,13 +38,14 @@ const (
 	resultDeviceLost         = -4
 	resultMemoryMapFailed    = -5 // no room for a mapping
 	resultIncompatibleDriver = -9
+	resultTimeout            = 2
 )
 
 var resultNames = map[int]string{
 	resultOutOfHostMemory: "out of host memory", resultOutOfDeviceMemory: "out of device memory",
 	-3: "initialisation failed", resultDeviceLost: "device lost", resultMemoryMapFailed: "memory map failed", -6: "layer not present",
 	-7: "extension not present", -8: "feature not present", resultIncompatibleDriver: "no compatible driver",
-	-10: "too many objects", -13: "unknown error", 2: "not finished in time",
+	-10: "too many objects", -13: "unknown error", resultTimeout: "not finished in time",
 }
 
 func (e *Error) Unwrap() error {

@@ -280,8 +280,15 @@ func TestHang(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.lost.Store(true)
-	d.hangs.Store(true)
+	for _, results := range [][]int{{resultTimeout}, {resultOutOfHostMemory}, {resultTimeout, resultDeviceLost}, {resultDeviceLost, resultOutOfDeviceMemory}} {
+		d.hangs.Store(false)
+		for _, r := range results {
+			d.giveUp(r)
+		}
+		if !d.hangs.Load() {
+			t.Errorf("after waits with the results %v nothing is running any more", results)
+		}
+	}
 	c := d.NewCommands()
 	if err := d.Run(c); !errors.Is(err, ErrDeviceLost) {
 		t.Errorf("run: %v", err)
@@ -294,7 +301,10 @@ func TestHang(t *testing.T) {
 	if err := d.Close(); !errors.Is(err, ErrDeviceLost) || b.handle == nil {
 		t.Errorf("close: %v", err)
 	}
-	d.hangs.Store(false) // it has ended after all
+	d.hangs.Store(false)
+	if d.giveUp(resultDeviceLost); d.hangs.Load() {
+		t.Error("commands of a device that is lost are running still")
+	}
 	b.Free()
 	if err := d.Close(); err != nil {
 		t.Error(err)
