@@ -249,6 +249,13 @@ int shim_free_memory(void *physical, uint64_t *bytes) {
 	return largest > 0;
 }
 
+static void destroy_device(void *device) {
+	void (*destroy)(void *, const void *);
+	*(Fn *)&destroy = in.get_device_proc(device, "vkDestroyDevice");
+	if (destroy)
+		destroy(device, NULL);
+}
+
 #define DEVICE(field, name) \
 	do { \
 		*(Fn *)&d->field = in.get_device_proc(*device, name); \
@@ -296,8 +303,10 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 		return r;
 
 	shim_device *d = calloc(1, sizeof *d);
-	if (!d)
+	if (!d) {
+		destroy_device(*device);
 		return OUT_OF_HOST_MEMORY;
+	}
 	int missing = 0;
 	d->device = *device;
 	DEVICE(create_set_layout, "vkCreateDescriptorSetLayout");
@@ -322,8 +331,13 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	DEVICE(fence_status, "vkGetFenceStatus");
 	DEVICE(wait, "vkWaitForFences");
 	DEVICE(reset, "vkResetFences");
+	if (missing) {
+		free(d);
+		destroy_device(*device);
+		return INITIALIZATION_FAILED;
+	}
 	*out = d;
-	return missing ? INITIALIZATION_FAILED : 0;
+	return 0;
 }
 
 void shim_free(shim_device *d) { free(d); }
