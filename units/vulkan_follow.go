@@ -61,6 +61,9 @@ func (e *vulkanExecutable) Follow(out []float32) bool {
 	if err := e.fly(&f); err != nil {
 		// The step under way reports that the device is lost. Where there is no room for a second step, the program goes on without.
 		e.alone = true
+		if f.audited {
+			e.audit.forgo()
+		}
 		if e.dev.note != nil && !errors.Is(err, vk.ErrDeviceLost) {
 			e.dev.note(fmt.Sprintf("steps wait for each other: %v", err))
 		}

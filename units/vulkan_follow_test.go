@@ -167,6 +167,37 @@ func TestVulkanFollowAudits(t *testing.T) {
 	}
 }
 
+// TestVulkanFollowUnaudited: an audit of a step that cannot be run ahead is made up for by the next.
+func TestVulkanFollowUnaudited(t *testing.T) {
+	var notes []string
+	d := vulkanTest(t, VulkanOptions{AuditEvery: 6, Note: func(text string) { notes = append(notes, text) }})
+	e := followProgram(t, d, 2, 128, 24) // audits count the steps that it runs, too
+	chase(t, e, 2, 2, always)            // recorded for both lanes
+	info := d.info
+	for e.audit.runs%6 != 4 {
+		chase(t, e, 2, 1, nil)
+	}
+	rows, in := batchOf(e, 2)
+	out, next := make([]float32, 2*e.prog.Bufs[e.prog.Out].Width), make([]float32, 2*e.prog.Bufs[e.prog.Out].Width)
+	if err := e.Begin(rows, in, out); err != nil {
+		t.Fatal(err)
+	}
+	few := *d.info
+	d.info, few.MaxGroups[1] = &few, 0 // too few for a recording with cuts
+	followed := e.Follow(next)
+	d.info = info
+	if err := e.Wait(); err != nil || followed || len(notes) != 1 {
+		t.Fatalf("%v; run ahead: %v, notes %q", err, followed, notes)
+	}
+	audits := Metrics.Audits.Load()
+	if err := e.Run(rows, in, out); err != nil {
+		t.Fatal(err)
+	}
+	if n := Metrics.Audits.Load() - audits; n != 1 {
+		t.Errorf("%d audits of the step after", n)
+	}
+}
+
 // TestVulkanFollowWrong: nothing comes of a step that follows one with a wrong bit, and the device is not used any more.
 func TestVulkanFollowWrong(t *testing.T) {
 	d := vulkanTest(t, VulkanOptions{AuditEvery: 3})
