@@ -120,6 +120,9 @@ func NewVulkan(o VulkanOptions) (Device, error) {
 	return d, nil
 }
 
+// minSubgroup is as many rows as experts_linear.comp takes at a time, each of which an invocation of a subgroup finishes.
+const minSubgroup = 4
+
 // start checks the device's limits and uploads the tables.
 func (d *vulkanDevice) start() error {
 	tiers := VulkanTiers(d.info)
@@ -131,6 +134,8 @@ func (d *vulkanDevice) start() error {
 		return fmt.Errorf("it has no units of tier %q, it has %v: %w", d.tier, tiers, vk.ErrUnavailable)
 	case !d.info.SubgroupArithmetic:
 		return fmt.Errorf("it has no reductions over subgroups: %w", vk.ErrUnavailable)
+	case d.info.Subgroup < minSubgroup:
+		return fmt.Errorf("subgroups of %d invocations, want %d: %w", d.info.Subgroup, minSubgroup, vk.ErrUnavailable)
 	case d.info.MaxShared < 32<<10 || d.info.MaxInvocations < 256:
 		return fmt.Errorf("workgroups of %d invocations with %d bytes, want 256 with 32,768: %w", d.info.MaxInvocations, d.info.MaxShared, vk.ErrUnavailable)
 	}

@@ -103,12 +103,14 @@ func (e *vulkanExecutable) Wait() error {
 	f := e.flights[0]
 	e.flights = slices.Delete(e.flights, 0, 1)
 	err := e.land(&f)
-	if err == nil {
+	if err != nil {
+		err = e.failing(err)
+	} else {
 		err = e.dev.verdict.allow() // another program may have met a wrong bit in the meantime
 	}
 	if err != nil {
 		e.abandon()
-		return e.failing(err)
+		return err
 	}
 	if len(e.flights) > 0 {
 		e.flights[0].in = e.carried(&f)

@@ -1,6 +1,7 @@
 package units
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -141,6 +142,21 @@ func TestVulkanManyRows(t *testing.T) {
 	for what, b := range map[string]*vk.Buffer{"rows": e.bufs[0], "step": e.step, "up": e.lanes[0].up, "down": e.lanes[0].down} {
 		if b.Size() > d.info.MaxRange {
 			t.Errorf("%s of %d rows take %d bytes", what, e.capacity, b.Size())
+		}
+	}
+}
+
+// TestVulkanRefuses: a device without what every shader needs is refused by what it lacks.
+func TestVulkanRefuses(t *testing.T) {
+	for want, narrow := range map[string]func(info *vk.DeviceInfo){
+		"reductions":       func(info *vk.DeviceInfo) { info.SubgroupArithmetic = false },
+		"subgroups of 2":   func(info *vk.DeviceInfo) { info.Subgroup = 2 },
+		"128 invocations":  func(info *vk.DeviceInfo) { info.MaxInvocations = 128 },
+		"with 16384 bytes": func(info *vk.DeviceInfo) { info.MaxShared = 16 << 10 },
+		"tier \"dp4a\"":    func(info *vk.DeviceInfo) { info.DotProduct = false },
+	} {
+		if err := limited(t, VulkanOptions{Tier: VulkanDP4A}, narrow).start(); !errors.Is(err, vk.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }

@@ -36,7 +36,6 @@ enum {
 	ST_SUBGROUP_SIZE_FEATURES = 1000225002,
 	ST_REQUIRED_SUBGROUP_SIZE = 1000225001,
 	ST_DOT_FEATURES = 1000280000,
-	ST_DOT_PROPERTIES = 1000280001,
 	ST_MAINTENANCE3_PROPERTIES = 1000168000,
 	ST_MEMORY_PROPERTIES_2 = 1000059006,
 	ST_MEMORY_BUDGET_PROPERTIES = 1000237000,
@@ -64,8 +63,6 @@ typedef struct { int32_t sType; void *pNext; uint32_t min, max, maxWorkgroup; Vk
 typedef struct { int32_t sType; void *pNext; VkBool32 control, full; } SubgroupSizeFeatures;
 typedef struct { int32_t sType; void *pNext; uint32_t size; } RequiredSubgroupSize;
 typedef struct { int32_t sType; void *pNext; VkBool32 dot; } DotFeatures;
-// The 30 flags begin with 8-bit unsigned, signed and mixed, then 4x8-bit packed unsigned, signed and mixed.
-typedef struct { int32_t sType; void *pNext; VkBool32 accelerated[30]; } DotProperties;
 typedef struct { int32_t sType; void *pNext; uint32_t perSet; VkDeviceSize allocation; } Maintenance3Properties;
 typedef struct { int32_t sType; void *pNext; VkBool32 matrix, robust; } MatrixFeatures;
 typedef struct { int32_t sType; void *pNext; VkBool32 model, deviceScope, chains; } MemoryModelFeatures;

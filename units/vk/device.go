@@ -169,7 +169,7 @@ func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) e
 		Subgroup:    int(x.subgroup), MinSubgroup: int(x.min_subgroup), MaxSubgroup: int(x.max_subgroup),
 		SubgroupControl:    x.subgroup_control != 0,
 		SubgroupArithmetic: x.subgroup_ops&4 != 0, SubgroupShuffle: x.subgroup_ops&16 != 0,
-		DotProduct: x.dot != 0, DotProductFast: x.dot_fast != 0, RoundRTE: x.rte32 != 0, PreserveNaN: x.preserve32 != 0,
+		DotProduct: x.dot != 0, RoundRTE: x.rte32 != 0, PreserveNaN: x.preserve32 != 0,
 	}
 	p.info.MaxRange = min(int64(limits.MaxStorageBufferRange), p.info.MaxAllocation) &^ 3
 	if p.info.SubgroupControl {
@@ -316,9 +316,6 @@ func (d *Device) open() error {
 
 // Info describes the device.
 func (d *Device) Info() *DeviceInfo { return &d.phys.info }
-
-// Lost says whether the driver has given the device up.
-func (d *Device) Lost() bool { return d.lost.Load() }
 
 // check is the package's check, and remembers a lost device.
 func (d *Device) check(call string, result int) error {

@@ -162,7 +162,6 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	DriverProperties drv = {0};
 	FloatControlsProperties fc = {0};
 	SubgroupSizeProperties szp = {0};
-	DotProperties dp = {0};
 	Maintenance3Properties m3 = {0};
 	Properties2 p = {ST_PROPERTIES_2, NULL, {0}};
 	void **tail = &p.pNext;
@@ -175,8 +174,6 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 		CHAIN(fc, ST_FLOAT_CONTROLS_PROPERTIES);
 	if (size)
 		CHAIN(szp, ST_SUBGROUP_SIZE_PROPERTIES);
-	if (dot)
-		CHAIN(dp, ST_DOT_PROPERTIES);
 	in.properties2(physical, &p);
 
 	SubgroupSizeFeatures szf = {0};
@@ -212,7 +209,6 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 		out->max_subgroups = szp.maxWorkgroup;
 	}
 	out->dot = df.dot;
-	out->dot_fast = df.dot && dp.accelerated[4];
 	out->rte32 = fc.rte32;
 	out->preserve32 = fc.preserve32;
 	out->max_allocation = m3.allocation;

@@ -22,7 +22,6 @@ func Open(Options) (*Device, error)                    { return nil, errStub }
 func (d *Device) Info() *DeviceInfo                    { return nil }
 func (d *Device) Close() error                         { return errStub }
 func (d *Device) NewCommands() *Commands               { return nil }
-func (d *Device) Lost() bool                           { return false }
 func (d *Device) Run(c *Commands) error                { return errStub }
 func (d *Device) Submit(c *Commands) (*Pending, error) { return nil, errStub }
 func (d *Device) SubmitAround(c *Commands, part int, before, after *Commands, first ...*Commands) (*Pending, error) {

@@ -87,10 +87,9 @@ type DeviceInfo struct {
 	SubgroupArithmetic bool // reductions over a subgroup in compute shaders
 	SubgroupShuffle    bool
 
-	DotProduct     bool // the packed 4 x 8 bit integer dot product
-	DotProductFast bool // and the hardware has an instruction for it
-	RoundRTE       bool // the execution mode RoundingModeRTE for float32
-	PreserveNaN    bool // the execution mode SignedZeroInfNanPreserve for float32
+	DotProduct  bool // the packed 4 x 8 bit integer dot product
+	RoundRTE    bool // the execution mode RoundingModeRTE for float32
+	PreserveNaN bool // the execution mode SignedZeroInfNanPreserve for float32
 
 	// Matrices are the cooperative-matrix shapes for int8 x int8 -> int32 of a subgroup. Others must not be used: they
 	// compile, and give wrong results. None are listed without int8 and int64 in shaders.
@@ -140,6 +139,3 @@ type PipelineSpec struct {
 	Constants []uint32 // specialisation constants 0, 1, ...; bits of a float32 where the shader has one
 	Subgroup  int      // required subgroup size; 0 for none
 }
-
-// MaxPush is the size of push constants that every device has.
-const MaxPush = 128
