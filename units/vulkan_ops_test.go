@@ -1,6 +1,7 @@
 package units
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -129,14 +130,48 @@ func TestVulkanGateOps(t *testing.T) {
 	vulkanTiersTest(t, func(t *testing.T, d *vulkanDevice) {
 		s := gateShapes
 		s.Linears = nil
-		s.Norms, s.Acts = []int{96, 5000}, []int{300}
-		if d.tier == VulkanLUT && d.info.CPU() { // on which a renderer takes minutes for the long ones
-			s.Norms = s.Norms[:1]
-		}
+		s.Norms, s.Acts = []int{96}, []int{300}
 		if _, err := Gate(d, s); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// normedVariety are norms and what follows them, in each of the ways that the input of a matrix is made.
+var normedVariety = []struct {
+	norm gateNorm
+	next normedCase
+}{
+	{gateNorm{RMSNorm, false}, normedCase{added: true}},
+	{gateNorm{RMSNorm, false}, normedCase{gated: true, act: SiLU, added: true, bias: true}},
+	{gateNorm{RMSNorm, false}, normedCase{gated: true, act: SiLU, bare: true}},
+	{gateNorm{LayerNorm, false}, normedCase{gated: true, act: GELUTanh}},
+	{gateNorm{LayerNorm, true}, normedCase{after: true}},
+}
+
+// vulkanNormed checks all of normedVariety at a width, and each norm by itself.
+func vulkanNormed(t *testing.T, d *vulkanDevice, width int, mode WeightMode) {
+	t.Helper()
+	for _, n := range gateNorms {
+		vulkanCheck(t, d, OpNorm, fmt.Sprintf("%d, %+v", width, n), width, func(d Device, s *gateSeries) (Program, error) {
+			op, err := s.norm(d, width, n)
+			return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, width}, {F32, width}}, Ops: []Op{op}}, err
+		})
+	}
+	for _, c := range normedVariety {
+		vulkanCheck(t, d, OpLinear, fmt.Sprintf("norm of %d, %+v, with matrices of %v", width, c, mode), width, func(d Device, s *gateSeries) (Program, error) {
+			op, err := s.norm(d, width, c.norm)
+			if err != nil {
+				return Program{}, err
+			}
+			return s.normedLinears(d, op, width, mode, c.next)
+		})
+	}
+}
+
+// TestVulkanWideRows has rows of which the invocations of the largest workgroup take more than one vector each.
+func TestVulkanWideRows(t *testing.T) {
+	vulkanNormed(t, vulkanTest(t, VulkanOptions{}), 4100, Int8)
 }
 
 // vulkanCheck compares a program with the plain reference on rows of every kind.
