@@ -18,6 +18,9 @@ import (
 // builtinVar tells the program under test, which runs in a folder of its own, where the built-in model lies.
 const builtinVar = "DCHAIN_TEST_BUILTIN"
 
+// mesaCacheVar names the folder in which Mesa keeps what it has compiled.
+const mesaCacheVar = "MESA_SHADER_CACHE_DIR"
+
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"dchain": func() {
@@ -47,6 +50,10 @@ func TestScripts(t *testing.T) {
 				"HOME": home, "HF_HOME": filepath.Join(home, "hf"), "HF_HUB_OFFLINE": "1",
 			} {
 				env.Setenv(k, v)
+			}
+			// The shaders that a renderer has compiled are no part of what is tried, and take minutes.
+			if dir := os.Getenv(mesaCacheVar); dir != "" {
+				env.Setenv(mesaCacheVar, dir)
 			}
 			return os.Mkdir(home, 0o700)
 		},
