@@ -351,7 +351,7 @@ func TestAheadOnVulkan(t *testing.T) {
 	vulkanDevices(t)
 	m := openModel(t, "tales-qwen2")
 	plain, _ := tableHead(t, m, newDevice(t, 2), aheadContext, 1)
-	asked, want, _ := aheadAnswers(t, m, plain, 10, false)
+	asked, want, _ := aheadAnswers(t, m, plain, 6, false)
 	for _, every := range []int{0, 1, 4} {
 		atATime := 3
 		if every == 4 {
