@@ -195,27 +195,27 @@ func (c *Commands) end() error {
 	d := c.dev
 	poolInfo := vulkan.CommandPoolCreateInfo{SType: vulkan.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.phys.family}
 	var pool vulkan.CommandPool
-	r := vulkan.CreateCommandPool(d.handle, &poolInfo, nil, &pool)
+	r := call(func() vulkan.Result { return vulkan.CreateCommandPool(d.handle, &poolInfo, nil, &pool) })
 	poolInfo.Free()
-	if err := d.check("vkCreateCommandPool", int(r)); err != nil {
+	if err := d.check("vkCreateCommandPool", r); err != nil {
 		return err
 	}
 	c.pool = pool
 	allocate := vulkan.CommandBufferAllocateInfo{SType: vulkan.StructureTypeCommandBufferAllocateInfo, CommandPool: pool,
 		Level: vulkan.CommandBufferLevelPrimary, CommandBufferCount: uint32(c.cuts + 1)}
 	buffers := make([]vulkan.CommandBuffer, c.cuts+1)
-	r = vulkan.AllocateCommandBuffers(d.handle, &allocate, buffers)
+	r = call(func() vulkan.Result { return vulkan.AllocateCommandBuffers(d.handle, &allocate, buffers) })
 	allocate.Free()
-	if err := d.check("vkAllocateCommandBuffers", int(r)); err != nil {
+	if err := d.check("vkAllocateCommandBuffers", r); err != nil {
 		return err
 	}
 	c.buffers = buffers
 	if c.times > 0 {
 		info := vulkan.QueryPoolCreateInfo{SType: vulkan.StructureTypeQueryPoolCreateInfo, QueryType: vulkan.QueryTypeTimestamp, QueryCount: uint32(c.times)}
 		var queries vulkan.QueryPool
-		r = vulkan.CreateQueryPool(d.handle, &info, nil, &queries)
+		r = call(func() vulkan.Result { return vulkan.CreateQueryPool(d.handle, &info, nil, &queries) })
 		info.Free()
-		if err := d.check("vkCreateQueryPool", int(r)); err != nil {
+		if err := d.check("vkCreateQueryPool", r); err != nil {
 			return err
 		}
 		c.queries = queries
@@ -329,9 +329,9 @@ func (d *Device) takeFence() (vulkan.Fence, error) {
 	}
 	info := vulkan.FenceCreateInfo{SType: vulkan.StructureTypeFenceCreateInfo}
 	var fence vulkan.Fence
-	r := vulkan.CreateFence(d.handle, &info, nil, &fence)
+	r := call(func() vulkan.Result { return vulkan.CreateFence(d.handle, &info, nil, &fence) })
 	info.Free()
-	return fence, d.check("vkCreateFence", int(r))
+	return fence, d.check("vkCreateFence", r)
 }
 
 // Times are the intervals between consecutive timestamps of the last run.

@@ -44,26 +44,29 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 	var reason *C.char
 	proc := C.shim_load(&reason)
 	if proc == nil {
-		return nil, fmt.Errorf("opening the Vulkan library: %s: %w", C.GoString(reason), ErrUnavailable)
+		return nil, unavailable("there is no Vulkan library: " + C.GoString(reason))
 	}
 	vulkan.SetGetInstanceProcAddr(proc)
 	if err := vulkan.Init(); err != nil {
-		return nil, fmt.Errorf("starting the Vulkan library: %v: %w", err, ErrUnavailable)
+		return nil, unavailable(fmt.Sprintf("starting the Vulkan library: %v", err))
 	}
 	version := min(uint32(C.shim_api_version()), vulkan.MakeVersion(1, 3, 0))
 	if version < vulkan.MakeVersion(1, 1, 0) {
-		return nil, fmt.Errorf("starting the Vulkan library: it is older than version 1.1: %w", ErrUnavailable)
+		return nil, unavailable("the Vulkan library is older than version 1.1")
 	}
 	app := vulkan.ApplicationInfo{SType: vulkan.StructureTypeApplicationInfo, PApplicationName: "dchain\x00", ApiVersion: version}
 	create := vulkan.InstanceCreateInfo{SType: vulkan.StructureTypeInstanceCreateInfo, PApplicationInfo: &app}
 	var in vulkan.Instance
-	r := vulkan.CreateInstance(&create, nil, &in)
+	r := call(func() vulkan.Result { return vulkan.CreateInstance(&create, nil, &in) })
 	create.Free()
-	if err := check("vkCreateInstance", int(r)); err != nil {
+	switch err := check("vkCreateInstance", r); {
+	case errors.Is(err, ErrUnavailable):
+		return nil, fmt.Errorf("the Vulkan library finds no driver that works: %w", err)
+	case err != nil:
 		return nil, err
 	}
 	if err := vulkan.InitInstance(in); err != nil {
-		return nil, fmt.Errorf("starting the Vulkan library: %v: %w", err, ErrUnavailable)
+		return nil, unavailable(fmt.Sprintf("starting the Vulkan library: %v", err))
 	}
 	C.shim_instance(unsafe.Pointer(in))
 	var n uint32
@@ -71,7 +74,7 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 		return nil, err
 	}
 	if n == 0 {
-		return nil, fmt.Errorf("the Vulkan library knows no device: %w", ErrUnavailable)
+		return nil, unavailable("the Vulkan library knows no device")
 	}
 	handles := make([]vulkan.PhysicalDevice, n)
 	if err := check("vkEnumeratePhysicalDevices", int(vulkan.EnumeratePhysicalDevices(in, &n, handles))); err != nil {
@@ -111,11 +114,37 @@ func Refused() []error {
 	return refused
 }
 
-func check(call string, result int) error {
+func check(entry string, result int) error {
 	if result < 0 {
-		return &Error{call, result}
+		return &Error{entry, result}
 	}
 	return nil
+}
+
+// noMemory begins what the binding panics with where there is no memory for the copy of an argument that the driver is given.
+const noMemory = "memory alloc error: "
+
+// fill is call for an entry point without a result, which fills its argument.
+func fill(entry func()) int {
+	return call(func() vulkan.Result {
+		entry()
+		return vulkan.Success
+	})
+}
+
+// call calls an entry point through the binding with an argument that the binding copies, and returns the result.
+func call(entry func() vulkan.Result) (result int) {
+	defer func() {
+		p := recover()
+		text, _ := p.(string)
+		switch {
+		case strings.HasPrefix(text, noMemory):
+			result = resultOutOfHostMemory
+		case p != nil:
+			panic(p)
+		}
+	}()
+	return int(entry())
 }
 
 var deviceTypes = map[vulkan.PhysicalDeviceType]string{
@@ -127,7 +156,9 @@ var deviceTypes = map[vulkan.PhysicalDeviceType]string{
 func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) error {
 	p.handle = handle
 	var props vulkan.PhysicalDeviceProperties
-	vulkan.GetPhysicalDeviceProperties(handle, &props)
+	if err := check("vkGetPhysicalDeviceProperties", fill(func() { vulkan.GetPhysicalDeviceProperties(handle, &props) })); err != nil {
+		return err
+	}
 	props.Deref()
 	props.Limits.Deref()
 	limits := props.Limits
@@ -136,12 +167,14 @@ func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) e
 	p.api = min(props.ApiVersion, instanceVersion)
 	name, _, _ := strings.Cut(string(props.DeviceName[:]), "\x00")
 	if p.api < vulkan.MakeVersion(1, 1, 0) {
-		return fmt.Errorf("%s has Vulkan %d.%d, want at least 1.1: %w", name, p.api>>22, p.api>>12&0x3ff, ErrUnavailable)
+		return unavailable(fmt.Sprintf("%s has Vulkan %d.%d, want at least 1.1", name, p.api>>22, p.api>>12&0x3ff))
 	}
 	if err := check("vkGetPhysicalDeviceProperties2", int(C.shim_query(unsafe.Pointer(handle), C.uint32_t(p.api), &p.extra))); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	vulkan.GetPhysicalDeviceMemoryProperties(handle, &p.memory)
+	if err := check("vkGetPhysicalDeviceMemoryProperties", fill(func() { vulkan.GetPhysicalDeviceMemoryProperties(handle, &p.memory) })); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	p.memory.Deref()
 	var memory int64
 	for i := range p.memory.MemoryTypeCount {
@@ -282,7 +315,7 @@ func Open(o Options) (*Device, error) {
 		return nil, err
 	}
 	if o.Device < 0 || o.Device >= len(devices) {
-		return nil, fmt.Errorf("opening Vulkan device %d: there are %d, counted from 0", o.Device, len(devices))
+		return nil, fmt.Errorf("opening Vulkan device %d: the last is %d", o.Device, len(devices)-1)
 	}
 	d := &Device{phys: &devices[o.Device], cacheDir: o.CacheDir, noteTo: o.Note, layouts: map[int]vulkan.DescriptorSetLayout{}}
 	if !d.phys.info.CPU() {
@@ -318,11 +351,11 @@ func (d *Device) open() error {
 func (d *Device) Info() *DeviceInfo { return &d.phys.info }
 
 // check is the package's check, and remembers a lost device.
-func (d *Device) check(call string, result int) error {
+func (d *Device) check(entry string, result int) error {
 	if result == resultDeviceLost {
 		d.lost.Store(true)
 	}
-	return check(call, result)
+	return check(entry, result)
 }
 
 func (d *Device) note(format string, args ...any) {
@@ -352,10 +385,10 @@ func (d *Device) openCache() error {
 		}
 	}
 	var cache vulkan.PipelineCache
-	r := vulkan.CreatePipelineCache(d.handle, &info, nil, &cache)
+	r := call(func() vulkan.Result { return vulkan.CreatePipelineCache(d.handle, &info, nil, &cache) })
 	info.Free()
 	d.cache = cache
-	return d.check("vkCreatePipelineCache", int(r))
+	return d.check("vkCreatePipelineCache", r)
 }
 
 // saveCache writes the compiled pipelines for the next run.
@@ -364,9 +397,8 @@ func (d *Device) saveCache() error {
 	if err := d.check("vkGetPipelineCacheData", int(vulkan.GetPipelineCacheData(d.handle, d.cache, &n, nil))); err != nil || n == 0 {
 		return err
 	}
-	mem := C.malloc(C.size_t(n))
-	defer C.free(mem)
-	if err := d.check("vkGetPipelineCacheData", int(vulkan.GetPipelineCacheData(d.handle, d.cache, &n, mem))); err != nil {
+	data := make([]byte, n)
+	if err := d.check("vkGetPipelineCacheData", int(vulkan.GetPipelineCacheData(d.handle, d.cache, &n, unsafe.Pointer(unsafe.SliceData(data))))); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(d.cacheDir, 0o755); err != nil {
@@ -376,7 +408,7 @@ func (d *Device) saveCache() error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(C.GoBytes(mem, C.int(n)))
+	_, err = f.Write(data[:n])
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), d.cachePath())
 	}

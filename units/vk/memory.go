@@ -103,18 +103,21 @@ func (d *Device) newBuffer(bytes int64, kind Kind) (*Buffer, error) {
 	info := vulkan.BufferCreateInfo{SType: vulkan.StructureTypeBufferCreateInfo, Size: vulkan.DeviceSize(padTo(bytes, 4)),
 		Usage: vulkan.BufferUsageFlags(usage), SharingMode: vulkan.SharingModeExclusive}
 	var handle vulkan.Buffer
-	r := vulkan.CreateBuffer(d.handle, &info, nil, &handle)
+	r := call(func() vulkan.Result { return vulkan.CreateBuffer(d.handle, &info, nil, &handle) })
 	info.Free()
-	if err := d.check("vkCreateBuffer", int(r)); err != nil {
+	if err := d.check("vkCreateBuffer", r); err != nil {
 		return nil, err
 	}
 	b := &Buffer{dev: d, handle: handle, size: bytes}
 	var req vulkan.MemoryRequirements
-	vulkan.GetBufferMemoryRequirements(d.handle, handle, &req)
-	req.Deref()
-	size, align, bits := int64(req.Size), int64(req.Alignment), req.MemoryTypeBits
-	req.Free()
-	if err := b.place(size, align, bits, kind); err != nil {
+	err := d.check("vkGetBufferMemoryRequirements", fill(func() { vulkan.GetBufferMemoryRequirements(d.handle, handle, &req) }))
+	if err == nil {
+		req.Deref()
+		size, align, bits := int64(req.Size), int64(req.Alignment), req.MemoryTypeBits
+		req.Free()
+		err = b.place(size, align, bits, kind)
+	}
+	if err != nil {
 		vulkan.DestroyBuffer(d.handle, handle, nil)
 		return nil, err
 	}
@@ -178,9 +181,9 @@ func (b *Buffer) reserveLocked(size, align int64, typ uint32) error {
 func (d *Device) allocateLocked(size int64, typ uint32) (*block, error) {
 	info := vulkan.MemoryAllocateInfo{SType: vulkan.StructureTypeMemoryAllocateInfo, AllocationSize: vulkan.DeviceSize(size), MemoryTypeIndex: typ}
 	var handle vulkan.DeviceMemory
-	r := vulkan.AllocateMemory(d.handle, &info, nil, &handle)
+	r := call(func() vulkan.Result { return vulkan.AllocateMemory(d.handle, &info, nil, &handle) })
 	info.Free()
-	if err := d.check("vkAllocateMemory", int(r)); err != nil {
+	if err := d.check("vkAllocateMemory", r); err != nil {
 		return nil, err
 	}
 	k := &block{handle: handle, typ: typ, size: size}

@@ -7,6 +7,7 @@
 #include "abi.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -60,11 +61,14 @@ enum {
 };
 
 void *shim_load(const char **reason) {
+	static char first[256]; // what is wrong with the library under the name that a system gives it
 	void *lib = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
-		lib = dlopen("libvulkan.so", RTLD_NOW | RTLD_LOCAL);
 	if (!lib) {
-		*reason = dlerror();
+		snprintf(first, sizeof first, "%s", dlerror());
+		lib = dlopen("libvulkan.so", RTLD_NOW | RTLD_LOCAL);
+	}
+	if (!lib) {
+		*reason = first;
 		return NULL;
 	}
 	*(void **)&get_instance_proc = dlsym(lib, "vkGetInstanceProcAddr");

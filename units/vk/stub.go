@@ -2,12 +2,9 @@
 
 package vk
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
-var errStub = fmt.Errorf("built without Vulkan (it takes cgo on 64-bit Linux, and no tag novulkan): %w", ErrUnavailable)
+const errStub = unavailable("this program is built without Vulkan, which takes cgo on 64-bit Linux and no tag novulkan")
 
 // Built says whether this program can use Vulkan at all.
 const Built = false

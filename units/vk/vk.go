@@ -11,13 +11,19 @@ import (
 )
 
 var (
-	// ErrUnavailable is wrapped by the errors of List and Open where there is no Vulkan to use.
+	// ErrUnavailable is what the errors of List and Open are where there is no Vulkan to use.
 	ErrUnavailable = errors.New("no Vulkan is available")
 	// ErrDeviceLost is wrapped by errors after which the device can only be closed.
 	ErrDeviceLost = errors.New("the Vulkan device is lost")
 	// ErrOutOfMemory is wrapped where the device's or the driver's memory does not suffice.
 	ErrOutOfMemory = errors.New("out of Vulkan memory")
 )
+
+// unavailable says why there is no Vulkan to use: it is an ErrUnavailable whose text is the reason alone.
+type unavailable string
+
+func (e unavailable) Error() string        { return string(e) }
+func (e unavailable) Is(target error) bool { return target == ErrUnavailable }
 
 // Error is a failed call.
 type Error struct {

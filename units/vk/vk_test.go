@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	vulkan "github.com/vulkan-go/vulkan"
 )
 
 //go:embed testdata/scale.spv
@@ -256,6 +258,26 @@ func TestUsable(t *testing.T) {
 }
 
 // TestLimits: what a shader needs and the device does not have is named before the driver is asked.
+// Where the binding has no memory for the copy of an argument the call fails; any other panic is one.
+func TestCallWithoutMemory(t *testing.T) {
+	if r := call(func() vulkan.Result { return vulkan.Incomplete }); r != int(vulkan.Incomplete) {
+		t.Errorf("a result of %d came back as %d", vulkan.Incomplete, r)
+	}
+	if r := fill(func() {}); r != 0 {
+		t.Errorf("without a result: %d", r)
+	}
+	err := check("vkCreateInstance", fill(func() { panic(noMemory + "cannot allocate memory") }))
+	if !errors.Is(err, ErrOutOfMemory) || err.Error() != "vkCreateInstance: out of host memory" {
+		t.Errorf("without memory: %v", err)
+	}
+	defer func() {
+		if p := recover(); p != "a bug" {
+			t.Errorf("a bug became %v", p)
+		}
+	}()
+	fill(func() { panic("a bug") })
+}
+
 func TestLimits(t *testing.T) {
 	d := openAny(t, Options{})
 	for want, spec := range map[string]PipelineSpec{
