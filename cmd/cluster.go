@@ -370,7 +370,7 @@ func (c *cluster) spawnRanges() ([]plan.Range, error) {
 	}
 	rest := c.model.Spec.Layers - first
 	if rest < c.req.spawn {
-		return nil, usageError("--spawn %d: only %d layers are left for stages", c.req.spawn, max(rest, 0))
+		return nil, usageError("--spawn %d: stages have no more than %s to share", c.req.spawn, plan.Plural(max(rest, 0), "layer"))
 	}
 	var ranges []plan.Range
 	for i := range c.req.spawn {

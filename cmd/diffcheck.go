@@ -159,7 +159,8 @@ func (a *app) reportDiff(c *cluster, r *diffReport, asJSON bool) error {
 	if asJSON {
 		return nil
 	}
-	return a.ui.printf("identical: %d prompts, %d tokens, %d boundary rows over %d stages\n", r.Prompts, r.Tokens, r.Boundaries, len(r.Stages)-1)
+	return a.ui.printf("identical: %s, %s, %s over %s\n", plan.Plural(r.Prompts, "prompt"), plan.Plural(r.Tokens, "token"),
+		plan.Plural(r.Boundaries, "boundary row"), plan.Plural(len(r.Stages)-1, "stage"))
 }
 
 // checkPrompts are the prompts to compare, as ids.

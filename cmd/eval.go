@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dchain/inspect"
+	"dchain/plan"
 	"dchain/stage"
 )
 
@@ -76,7 +77,7 @@ func (f *evalFlags) check() (*clusterRequest, error) {
 	case f.logitsOut != "" && f.ids == "":
 		return nil, usageError("--logits-out goes with --ids: the logits of a text would fill the disk")
 	case f.window < 2:
-		return nil, usageError("--window: %d tokens score nothing, take at least 2", f.window)
+		return nil, usageError("--window: %d is not at least 2", f.window)
 	case f.maxTokens < 0:
 		return nil, usageError("--max-tokens: %d is negative", f.maxTokens)
 	}
@@ -162,7 +163,7 @@ func (a *app) evalIDs(ctx context.Context, m *inspect.Model, f *evalFlags) ([]in
 		ids = ids[:min(f.maxTokens, len(ids))]
 	}
 	if len(ids) < 2 {
-		return nil, usageError("--text: %d tokens leave nothing to score, at least 2 are needed", len(ids))
+		return nil, usageError("--text: %s, at least 2 are needed to score one", plan.Plural(len(ids), "token"))
 	}
 	return ids, nil
 }
@@ -207,7 +208,7 @@ func (a *app) evalSequence(ctx context.Context, c *cluster, ids []int, file stri
 		return out.row(logits)
 	})
 	if err != nil {
-		return fmt.Errorf("evaluating %d ids: %w", len(ids), err)
+		return fmt.Errorf("evaluating %s: %w", plan.Plural(len(ids), "id"), err)
 	}
 	r.Tokens, r.Seconds = len(ids), time.Since(start).Seconds()
 	r.TokensPerSec = float64(r.Tokens) / r.Seconds

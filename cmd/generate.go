@@ -146,7 +146,7 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 		same := different == nil
 		report.Checked = &same
 		if same {
-			a.ui.note("checked: %d tokens and %d boundary rows are those of the unsplit run", len(res.IDs), needs.recorder.Rows())
+			a.ui.note("checked: %s and %s are those of the unsplit run", plan.Plural(len(res.IDs), "token"), plan.Plural(needs.recorder.Rows(), "boundary row"))
 		}
 	}
 	if f.json {
@@ -270,7 +270,7 @@ func encodePrompt(text string, tok *inspect.Tokenizer) ([]int, error) {
 // room is how many tokens can follow a prompt within the context; a prompt that leaves no room is refused.
 func (c *cluster) room(prompt, asked int) (int, error) {
 	if prompt >= c.positions {
-		return 0, usageError("the prompt has %d tokens, the context holds %d and must leave room for an answer", prompt, c.positions).
+		return 0, usageError("the prompt has %s, the context holds %d and must leave room for an answer", plan.Plural(prompt, "token"), c.positions).
 			hint("shorten the prompt, or raise --ctx (the model allows %d)", c.model.Spec.MaxPos)
 	}
 	return min(asked, c.positions-prompt), nil
@@ -302,11 +302,11 @@ func (c *cluster) stageReports() []stageReport {
 // summary is the one line after the text; with lanes it says how many of the stages had one, which only those have that say so too.
 func (a *app) summary(g *generation, lanes bool) {
 	t := g.Timings
-	line := fmt.Sprintf("%d tokens (%s), %.1f tokens/s, first token after %.2f s", len(g.TokenIDs), g.Finish, t.TokensPerSec, t.PrefillSecs)
+	line := fmt.Sprintf("%s (%s), %.1f tokens/s, first token after %.2f s", plan.Plural(len(g.TokenIDs), "token"), g.Finish, t.TokensPerSec, t.PrefillSecs)
 	if n := len(g.Stages); n > 1 && t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.2f ms per hop over %d hops", t.HopMillis, n)
 		if lanes {
-			line += fmt.Sprintf(", %d of %d stages on lanes", g.Lanes, n-1)
+			line += fmt.Sprintf(", %d of %s on lanes", g.Lanes, plan.Plural(n-1, "stage"))
 		}
 	}
 	a.ui.note("%s", line)

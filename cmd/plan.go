@@ -212,10 +212,10 @@ func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error
 		has, sessions := int(p.Hello.Context), int(p.Hello.MaxSessions)
 		switch {
 		case sessions < f.sessions:
-			return 0, usageError("%s serves %d sessions, %d are asked for", p.Addr.Host, sessions, f.sessions).
+			return 0, usageError("%s serves %s, %d are asked for", p.Addr.Host, plan.Plural(sessions, "session"), f.sessions).
 				hint("restart it with --max-sessions %d", f.sessions)
 		case has < f.ctx:
-			return 0, usageError("%s holds a context of %d positions, %d are asked for", p.Addr.Host, has, f.ctx).
+			return 0, usageError("%s holds a context of %s, %d are asked for", p.Addr.Host, plan.Plural(has, "position"), f.ctx).
 				hint("restart it with --ctx %d", f.ctx)
 		}
 		positions = min(positions, has)
@@ -337,7 +337,7 @@ func writePlan(file string, p *plan.Plan) error {
 
 // showPlan prints a plan, its prediction and its alternatives.
 func (a *app) showPlan(p *plan.Plan) error {
-	if err := a.ui.printf("%s, %d layers, %s weights, context %d, sessions %d\n\n", p.Model, p.Layers, p.Weights, p.Context, p.Sessions); err != nil {
+	if err := a.ui.printf("%s, %s, %s weights, context %d, sessions %d\n\n", p.Model, plan.Plural(p.Layers, "layer"), p.Weights, p.Context, p.Sessions); err != nil {
 		return err
 	}
 	measured := slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return s.RoundTrip > 0 })

@@ -100,7 +100,7 @@ func limits(need Need, devices []Device, headReads bool) ([]share, error) {
 		fits := need.Fit(s.Memory, reads)
 		if s.Head && fits < 0 {
 			return nil, &FitError{What: fmt.Sprintf("embedding, readout and buffers on the head (%s)", s.Name),
-				Need: need.Total(0, reads), Have: Usable(s.Memory)}
+				Need: need.Total(0, reads), Have: Usable(s.Memory), Of: need}
 		}
 		if s.Score > 0 {
 			able = true
@@ -214,6 +214,7 @@ type FitError struct {
 	What       string // what does not fit
 	Need, Have int64  // bytes
 	Detail     string // where the memory is
+	Of         Need   // what the model asks for
 }
 
 func (e *FitError) Error() string {
@@ -226,12 +227,19 @@ func (e *FitError) Error() string {
 
 // Hint says what the operator can change.
 func (e *FitError) Hint() string {
-	return "add a machine, or lower --ctx or --sessions, or use --weights int8"
+	hint := "add a machine, or lower --ctx"
+	if e.Of.Sessions > 1 {
+		hint += " or the sessions at a time"
+	}
+	if e.Of.Limbs > 1 {
+		hint += ", or use --weights int8"
+	}
+	return hint
 }
 
 // tooSmall explains that the devices take only room of the layers.
 func tooSmall(need Need, shares []share, room int) error {
-	e := &FitError{Need: need.Total(need.Layers, true)}
+	e := &FitError{Need: need.Total(need.Layers, true), Of: need}
 	var detail []string
 	for _, s := range shares {
 		if s.Score == 0 && !s.Head {
@@ -245,16 +253,9 @@ func tooSmall(need Need, shares []share, room int) error {
 			have = need.Total(0, true)
 		}
 		e.Have += have
-		detail = append(detail, fmt.Sprintf("%s: %s, %s", s.Name, Bytes(have), plural(s.limit, "layer")))
+		detail = append(detail, fmt.Sprintf("%s: %s, %s", s.Name, Bytes(have), Plural(s.limit, "layer")))
 	}
-	e.What = fmt.Sprintf("only %d of %d layers find room at context %d for %s", room, need.Layers, need.Context, plural(need.Sessions, "session"))
+	e.What = fmt.Sprintf("only %d of %d layers find room at context %d for %s", room, need.Layers, need.Context, Plural(need.Sessions, "session"))
 	e.Detail = strings.Join(detail, "; ")
 	return e
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -175,8 +175,13 @@ func TestApportionErrors(t *testing.T) {
 		}
 	}
 	var fit *FitError
-	if _, err := Apportion(mib(10), []Device{device("head", 1, holds(2, true))}); !errors.As(err, &fit) || fit.Hint() == "" {
-		t.Errorf("got %v, want a FitError with a hint", err)
+	for limbs, shrinks := range map[int]bool{1: false, 2: true} {
+		need := mib(10)
+		need.Limbs = limbs
+		_, err := Apportion(need, []Device{device("head", 1, holds(2, true))})
+		if !errors.As(err, &fit) || !strings.HasPrefix(fit.Hint(), "add a machine, ") || strings.Contains(fit.Hint(), "int8") != shrinks {
+			t.Errorf("%d limbs: got %v, want a FitError that advises what is left to do", limbs, err)
+		}
 	}
 }
 

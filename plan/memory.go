@@ -134,6 +134,14 @@ func (b Bytes) String() string {
 	return fmt.Sprintf("%.0f %s", v, unit)
 }
 
+// Plural prints a count for people: "1 layer", "2 layers".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // byteUnits by lower-case ending. A bare letter is binary, as in most tools that size memory.
 var byteUnits = []struct {
 	suffix string

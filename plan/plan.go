@@ -124,9 +124,9 @@ func (s Stage) id() string {
 func (p *Plan) Validate(layers int) error {
 	switch {
 	case layers <= 0 || layers > maxLayers:
-		return fmt.Errorf("the plan is for a model of %d layers", layers)
+		return fmt.Errorf("the plan is for a model of %s", Plural(layers, "layer"))
 	case p.Layers != layers:
-		return fmt.Errorf("the plan is for a model of %d layers, this one has %d", p.Layers, layers)
+		return fmt.Errorf("the plan is for a model of %s, this one has %d", Plural(p.Layers, "layer"), layers)
 	case len(p.Stages) == 0:
 		return errors.New("the plan has no stages")
 	case !p.Stages[0].Head:

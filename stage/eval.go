@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"dchain/plan"
 )
 
 // Evaluation is a negative log-likelihood over a text.
@@ -22,7 +24,7 @@ type Evaluation struct {
 func (h *Head) Evaluate(ctx context.Context, ids []int, window int, progress func(done, total int)) (Evaluation, error) {
 	var ev Evaluation
 	if window < 2 {
-		return ev, fmt.Errorf("evaluating: a window of %d tokens scores nothing, take at least 2", window)
+		return ev, fmt.Errorf("evaluating: a window of %s scores nothing, take at least 2", plan.Plural(window, "token"))
 	}
 	start := time.Now()
 	var sum float64
@@ -44,7 +46,7 @@ func (h *Head) Evaluate(ctx context.Context, ids []int, window int, progress fun
 		}
 	}
 	if ev.Scored == 0 {
-		return ev, fmt.Errorf("evaluating %d tokens: nothing to score, at least 2 are needed", len(ids))
+		return ev, fmt.Errorf("evaluating %s: nothing to score, at least 2 are needed", plan.Plural(len(ids), "token"))
 	}
 	ev.NLL = sum / float64(ev.Scored)
 	ev.Perplexity = math.Exp(ev.NLL)

@@ -47,10 +47,10 @@ func (s *Server) hold(ctx context.Context, a *transport.Assignment) (*holding, e
 		return nil, refuse(transport.FaultWeights, "the stage serves %v weights, the head asks for %v", s.opts.Mode, units.WeightMode(a.Weights))
 	}
 	if int(a.Context) > s.opts.Context {
-		return nil, refuse(transport.FaultContext, "the stage holds a context of %d positions, the head asks for %d: restart it with --ctx %d", s.opts.Context, a.Context, a.Context)
+		return nil, refuse(transport.FaultContext, "the stage holds a context of %s, the head asks for %d: restart it with --ctx %d", plan.Plural(s.opts.Context, "position"), a.Context, a.Context)
 	}
 	if int(a.Sessions) > s.opts.Sessions {
-		return nil, refuse(transport.FaultAssignment, "the stage serves %d sessions, the head asks for %d: restart it with --max-sessions %d", s.opts.Sessions, a.Sessions, a.Sessions)
+		return nil, refuse(transport.FaultAssignment, "the stage serves %s, the head asks for %d: restart it with --max-sessions %d", plan.Plural(s.opts.Sessions, "session"), a.Sessions, a.Sessions)
 	}
 	if err := s.demote(ctx); err != nil {
 		return nil, err

@@ -309,7 +309,7 @@ func (m *member) send() {
 		case f := <-m.outbox:
 			if err := to.Send(f); err != nil {
 				if to != m.head {
-					err = refuse(transport.FaultNextHop, "sending to %s: %v", m.assign.NextAddr, err)
+					err = refuse(transport.FaultNextHop, "%v", err)
 				}
 				m.fault(-1, phase, err)
 				return
@@ -327,7 +327,7 @@ func (m *member) send() {
 func (m *member) watchNext() {
 	select {
 	case <-m.next.Done():
-		m.fault(-1, "waiting", refuse(transport.FaultNextHop, "the link to %s was lost: %v", m.assign.NextAddr, m.next.Err()))
+		m.fault(-1, "waiting", refuse(transport.FaultNextHop, "%v", m.next.Err()))
 	case <-m.stop:
 	}
 }
@@ -390,6 +390,7 @@ func (m *member) fault(seq int32, phase string, err error) {
 	if skip {
 		return
 	}
-	m.server.event("ring of %s: %s: %v", m.head.Addr(), phase, err)
-	m.head.Send(asFault(err, seq, m.assign.Stage, phase, last))
+	f := asFault(err, seq, m.assign.Stage, phase, last)
+	m.server.event("ring of %s failed: %v", m.head.Addr(), f)
+	m.head.Send(f)
 }

@@ -145,7 +145,7 @@ func compatible(h *transport.Hello, opts RingOptions) error {
 	case h.TokenizerHash != opts.Local.TokenizerHash && h.TokenizerHash != [32]byte{} && opts.Local.TokenizerHash != [32]byte{}:
 		return fmt.Errorf("the stage's model has another tokenizer than this head's: %w", ErrModelMismatch)
 	case h.Last >= h.First && int(h.Context) < opts.Context:
-		return fmt.Errorf("the stage holds a context of %d positions, %d are asked for: restart it with --ctx %d or ask for less", h.Context, opts.Context, opts.Context)
+		return fmt.Errorf("the stage holds a context of %s, %d are asked for: restart it with --ctx %d or ask for less", plan.Plural(int(h.Context), "position"), opts.Context, opts.Context)
 	}
 	return nil
 }

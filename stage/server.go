@@ -239,7 +239,6 @@ func (s *Server) serveHead(ctx context.Context, link *transport.Link, hello *tra
 			return err
 		}
 		if err := m.headFrame(f); err != nil {
-			s.event("ring of %s failed: %v", link.Addr(), err)
 			m.fault(-1, "receiving", err)
 			drain(ctx, link)
 			return err
@@ -323,7 +322,7 @@ func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *tran
 			return nil
 		}
 		if err != nil {
-			m.fault(-1, "receiving", refuse(transport.FaultPrevHop, "the link from the stage before was lost: %v", err))
+			m.fault(-1, "receiving", refuse(transport.FaultPrevHop, "%v", err))
 			return err
 		}
 		if !m.work(f) {

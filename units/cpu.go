@@ -105,7 +105,12 @@ func physicalCores() int {
 	return min(len(seen), runtime.NumCPU())
 }
 
-func (d *cpuDevice) Name() string { return fmt.Sprintf("cpu (%s, %d threads)", d.kern.name, d.threads) }
+func (d *cpuDevice) Name() string {
+	if d.threads == 1 {
+		return fmt.Sprintf("cpu (%s, 1 thread)", d.kern.name)
+	}
+	return fmt.Sprintf("cpu (%s, %d threads)", d.kern.name, d.threads)
+}
 
 func (d *cpuDevice) Close() error {
 	if d.closed.Swap(true) {
