@@ -107,17 +107,6 @@ func pollWhile(gpu *atomic.Bool) func() time.Duration {
 	}
 }
 
-// noteOnce says each thing once, whatever the tiers of a device repeat.
-func (a *app) noteOnce() func(text string) {
-	said := map[string]bool{}
-	return func(text string) {
-		if !said[text] {
-			said[text] = true
-			a.ui.note("%s", text)
-		}
-	}
-}
-
 // fits says why so much memory of a device is not enough for what is to be loaded, nil if it is; alike is backend.alike.
 type fits func(have int64, device string, alike []int) error
 
@@ -125,8 +114,8 @@ type fits func(have int64, device string, alike []int) error
 func anyMemory(int64, string, []int) error { return nil }
 
 // backends is what the flags allow, best first. With auto that is the tiers of a GPU, if there is one, and the processor;
-// a software renderer, which computes on the processor too, is used only by name, and a GPU that does not work or has too little
-// memory is spoken of. The processor never stands in for a Vulkan backend or a device that was asked for by name.
+// a software renderer, which computes on the processor too, is used only by name. Why no GPU is used is said once, but not by a
+// program that is built without Vulkan. The processor never stands in for what was asked for by name.
 func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backend, error) {
 	var all []backend
 	if f.backend != "cpu" {
@@ -136,11 +125,10 @@ func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backen
 			alike = f.alike(info)
 			err = fits(freeOf(info), info.Name, alike)
 		}
-		note := a.noteOnce()
 		switch {
 		case err == nil:
 			for _, tier := range units.VulkanTiers(info) {
-				b := vulkanBackend(tier, info, o, note)
+				b := vulkanBackend(tier, info, o, a.ui.noteOnce)
 				b.alike = alike
 				if f.backend == "auto" || f.backend == "vulkan" || f.backend == b.name {
 					all = append(all, b)
@@ -149,10 +137,10 @@ func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backen
 			if len(all) == 0 {
 				return nil, fmt.Errorf("--backend %s: %s has no such units, it has %v", f.backend, info.Name, units.VulkanTiers(info))
 			}
-		case f.backend != "auto" || f.device != firstDevice:
+		case !f.unnamed():
 			return nil, err
-		case !errors.Is(err, vk.ErrUnavailable):
-			note(fmt.Sprintf("GPUs are not used: %v", err))
+		case vk.Built:
+			a.ui.noteOnce(fmt.Sprintf("GPUs are not used: %v", err))
 		}
 	}
 	if f.backend == "auto" || f.backend == "cpu" {
@@ -163,20 +151,26 @@ func (a *app) backends(f *backendFlags, o units.CPUOptions, fits fits) ([]backen
 	return all, nil
 }
 
-// standIn says whether the processor takes the place of a GPU, which nobody has asked for by name, after an error of loading.
+// unnamed says that nobody has asked for a GPU by name, so that the processor may take its place.
+func (f *backendFlags) unnamed() bool { return f.backend == "auto" && f.device == firstDevice }
+
+// standIn says whether the processor takes the place of a GPU after an error of loading.
 func (f *backendFlags) standIn(err error) bool {
-	return f.backend == "auto" && f.device == firstDevice && (errors.Is(err, vk.ErrOutOfMemory) || errors.Is(err, vk.ErrDeviceLost))
+	return f.unnamed() && (errors.Is(err, vk.ErrOutOfMemory) || errors.Is(err, vk.ErrDeviceLost))
 }
 
 // vulkanDevice is the device that the flags name, else the first GPU, else the first of any kind if Vulkan is asked for.
 func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 	devices, err := vk.List()
-	if err != nil {
+	switch {
+	case err != nil && f.unnamed():
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("looking for Vulkan devices: %w", err)
 	}
 	if f.device != firstDevice {
 		if f.device >= len(devices) {
-			return nil, usageError("--device: %d, but there are %d Vulkan devices, counted from 0", f.device, len(devices))
+			return nil, usageError("--device: there is no Vulkan device %d, the last is %d", f.device, len(devices)-1).hint("dchain probe lists them")
 		}
 		return &devices[f.device], nil
 	}
@@ -186,7 +180,7 @@ func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 		}
 	}
 	if f.backend == "auto" {
-		return nil, fmt.Errorf("no GPU: %w", vk.ErrUnavailable)
+		return nil, errors.Join(append([]error{fmt.Errorf("there is none beside the software renderer %s", devices[0].Name)}, vk.Refused()...)...)
 	}
 	return &devices[0], nil
 }
@@ -216,5 +210,5 @@ func (a *app) gated(f *backendFlags, name string, o units.CPUOptions) (backend, 
 	if err != nil {
 		return backend{}, err
 	}
-	return vulkanBackend(units.VulkanTier(tier), info, o, a.noteOnce()), nil
+	return vulkanBackend(units.VulkanTier(tier), info, o, a.ui.noteOnce), nil
 }

@@ -189,7 +189,9 @@ func (a *app) benchThreads(ctx context.Context, m *inspect.Model, req *clusterRe
 	if gpu { // its weights lie in memory that this process cannot measure
 		return res, nil
 	}
-	res.BandwidthGBps = units.MemoryBandwidth(req.threads)
+	if res.BandwidthGBps, err = units.MemoryBandwidth(req.threads); err != nil {
+		return res, err
+	}
 	if len(req.peers) == 0 && f.sessions == 1 {
 		share := float64(r.WeightBytes) * res.DecodeRate / (res.BandwidthGBps * 1e9)
 		res.Share = &share
@@ -263,7 +265,7 @@ func median(v []float64) float64 {
 func (a *app) showBench(r *benchReport) error {
 	where := ""
 	if n := len(r.Stages); n > 1 {
-		where = fmt.Sprintf(", %d stages", n-1)
+		where = ", " + plan.Plural(n-1, "stage")
 	}
 	if r.Sessions > 1 {
 		where += fmt.Sprintf(", %d sessions", r.Sessions)

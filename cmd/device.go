@@ -111,7 +111,7 @@ func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device,
 		if device != nil {
 			if i > 0 {
 				units.Metrics.Demotions.Add(1)
-				a.ui.note("demoted to %s", g.Device)
+				a.ui.noteOnce("demoted to " + g.Device)
 			}
 			return device, g, nil
 		}
@@ -120,9 +120,9 @@ func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device,
 		}
 		switch {
 		case g.Wrong:
-			a.ui.note("the %s kernels are not used, they gave a wrong bit: %s", b.name, g.Error)
+			a.ui.noteOnce(fmt.Sprintf("the %s kernels are not used, they gave a wrong bit: %s", b.name, g.Error))
 		case !said[g.Error]:
-			a.ui.note("%s is not used: %s", b.name, g.Error)
+			a.ui.noteOnce(fmt.Sprintf("%s is not used: %s", b.name, g.Error))
 		}
 		said[g.Error] = true
 	}

@@ -144,7 +144,7 @@ func ring(t *testing.T, dir string) ([]*process, string) {
 
 // long is an answer that lasts: small steps, and no end of sequence.
 func long(peers ...string) []string {
-	return append([]string{"generate", "--identity", "head", "-n", "1000", "--temperature", "1", "--seed", "5", "--audit-every", "1"}, append(peers, "The king")...)
+	return append([]string{"generate", "--identity", "head", "-n", "1000", "--temperature", "1", "--seed", "5", "--audit-every", "1", "--backend", "cpu"}, append(peers, "The king")...)
 }
 
 // speaks waits until a generation is under way.
@@ -250,6 +250,26 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
+// A stage says its counters when it is asked, as often as it is, and goes on.
+func TestStageSaysItsCounters(t *testing.T) {
+	t.Parallel()
+	dir := keys(t)
+	stages, peers := ring(t, dir)
+	for n := range 2 {
+		stages[0].cmd.Process.Signal(syscall.SIGUSR1)
+		eventually(t, 5*time.Second, "the counters are said", func() bool {
+			return strings.Count(stages[0].stderr(), "dchain_wrong_bits_total 0, ") == n+1
+		})
+	}
+	head := start(t, dir, "generate", "--identity", "head", "--peers", peers, "-n", "4", "The king")
+	if code := head.exit(t, 10*time.Second); code != exitOK {
+		t.Errorf("exit code %d, %s", code, head.stderr())
+	}
+	if strings.Contains(stages[1].stderr(), "dchain_wrong_bits_total") {
+		t.Errorf("the other stage was not asked, and says %s", stages[1].stderr())
+	}
+}
+
 // A head that is killed says nothing, and its stages still become free.
 func TestKilledHeadFreesTheStages(t *testing.T) {
 	t.Parallel()
@@ -283,8 +303,9 @@ func TestKilledStageIsNamed(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 			want := fmt.Sprintf("dchain: hop %d (%s, layers ", victim+1, strings.Split(strings.Split(peers, ",")[victim], "@")[1])
-			if !strings.Contains(head.stderr(), want) || !strings.Contains(head.stderr(), "last good position") || strings.Count(head.stderr(), "\n") != 1 {
-				t.Errorf("stderr %q, want one line with %q", head.stderr(), want)
+			if !strings.Contains(head.stderr(), want) || !strings.Contains(head.stderr(), "last good position") || strings.Count(head.stderr(), "\n") != 1 ||
+				strings.Count(head.stderr(), "link to") != 1 {
+				t.Errorf("stderr %q, want one line with %q that says of one link what became of it", head.stderr(), want)
 			}
 			other := stages[1-victim]
 			eventually(t, 10*time.Second, "the other stage says that the ring ended", func() bool { return strings.Contains(other.stderr(), "ended: ") })
@@ -302,7 +323,7 @@ func TestSilentAddress(t *testing.T) {
 	defer silent.Close()
 	dir := keys(t)
 	begin := time.Now()
-	head := start(t, dir, "generate", "--identity", "head", "--peers", silent.LocalAddr().String(), "x")
+	head := start(t, dir, "generate", "--identity", "head", "--peers", silent.LocalAddr().String(), "--backend", "cpu", "x")
 	if code := head.exit(t, 15*time.Second); code != exitFailure {
 		t.Errorf("exit code %d", code)
 	}

@@ -11,19 +11,30 @@ import (
 )
 
 // freeMemory is what this machine can give without swapping, in bytes; 0 where the system does not tell.
-func freeMemory() int64 { return procValue("/proc/meminfo", "MemAvailable:") }
+func freeMemory() int64 { return procValue("/proc/meminfo", "MemAvailable:") << 10 }
 
 // peakMemory is the most memory this process has held since it started or since resetPeakMemory, in bytes; 0 where the
 // system does not tell.
 func peakMemory() int64 { return peakMemoryOf("self") }
 
 // peakMemoryOf is the same for another process.
-func peakMemoryOf(pid string) int64 { return procValue("/proc/"+pid+"/status", "VmHWM:") }
+func peakMemoryOf(pid string) int64 { return procValue("/proc/"+pid+"/status", "VmHWM:") << 10 }
 
 // resetPeakMemory starts a new measurement, where the system can.
 func resetPeakMemory() { os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// procValue reads a line such as "MemAvailable:  123 kB".
+// addressSpace is what the Go runtime, the threads of the C library and a GPU's driver reserve together, though they use little
+// of it, in bytes. Without it the runtime ends the process in ways that no error tells.
+const addressSpace = 3 << 30
+
+// noteAddressSpace says that the address space is limited to less than that.
+func (a *app) noteAddressSpace() {
+	if most := procValue("/proc/self/limits", "Max address space"); most > 0 && most < addressSpace {
+		a.ui.note("the address space is limited to %s (ulimit -v): with less than %s this program may crash", plan.Bytes(most), plan.Bytes(addressSpace))
+	}
+}
+
+// procValue reads the number of a line such as "MemAvailable:  123 kB"; 0 where there is none.
 func procValue(file, key string) int64 {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -38,11 +49,11 @@ func procValue(file, key string) int64 {
 		if len(fields) == 0 {
 			return 0
 		}
-		kib, err := strconv.ParseInt(fields[0], 10, 64)
+		n, err := strconv.ParseInt(fields[0], 10, 64)
 		if err != nil {
 			return 0
 		}
-		return kib << 10
+		return n
 	}
 	return 0
 }
@@ -51,7 +62,7 @@ func procValue(file, key string) int64 {
 // known.
 func checkMemory(have int64, device string, need plan.Need, layers int, head bool) error {
 	if want := need.Total(layers, head); have > 0 && want > have {
-		return &plan.FitError{What: strconv.Itoa(layers) + " layers on " + device, Need: want, Have: have}
+		return &plan.FitError{What: plan.Plural(layers, "layer") + " on " + device, Need: want, Have: have, Of: need}
 	}
 	return nil
 }

@@ -168,8 +168,8 @@ func (r *probeReport) measure(device units.Device, kernels string) error {
 	}
 	r.Used, r.ProbeHash = kernels, fmt.Sprintf("%x", p.Hash)
 	r.CapacityGBps, r.CapacityGMACs, r.PrefillGMACs = scoreOf(p.GMACs), p.GMACs, p.PrefillGMACs
-	r.BandwidthGBps = units.MemoryBandwidth(r.Threads)
-	return nil
+	r.BandwidthGBps, err = units.MemoryBandwidth(r.Threads)
+	return err
 }
 
 // gatesByOp sums the checks of each operation, in the order they were made.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dchain/cmd/launch"
+	"dchain/plan"
 )
 
 // app is what every subcommand needs from the process.
@@ -72,7 +73,13 @@ MODEL is org/name[@revision] on the hub, a folder in hub layout, builtin (the de
 		DisableAutoGenTag: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              cobra.ArbitraryArgs,
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.delegate(c, launch.Worker) },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			err := a.delegate(c, launch.Worker)
+			if err == nil && c.Flags().Lookup("backend") != nil { // it computes, and here
+				a.noteAddressSpace()
+			}
+			return err
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.Help()
@@ -98,7 +105,7 @@ func atMost(n int, usage string) cobra.PositionalArgs {
 		if len(args) <= n {
 			return nil
 		}
-		return usageError("%s takes %s, not %d arguments", c.Name(), usage, len(args)).hint("quote text that contains spaces")
+		return usageError("%s takes %s, not %s", c.Name(), usage, plan.Plural(len(args), "argument")).hint("quote text that contains spaces")
 	}
 }
 

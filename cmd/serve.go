@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -53,7 +54,10 @@ It prints the address to paste into --peers, then "ready". It reads only the ten
 credentials, and stays up when a head goes away.
 
 Heads are let in by their Ed25519 key, which must be in the authorized keys file: whoever can log in with such a key can
-use the stage. There is no mode without.`,
+use the stage. There is no mode without.
+
+A wrong bit, a lost device and a demotion are said when they occur. The last line counts them, gates and audits; SIGUSR1
+(kill -USR1 PID, not on Windows) asks for that line at any time.`,
 		Example: `  dchain serve-stage --model Qwen/Qwen2.5-0.5B-Instruct --layers 0-11
   dchain serve-stage --listen 10.0.0.2:7433 --threads 8
   dchain serve-stage --layers 4-7 --watch`,
@@ -189,7 +193,7 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 			backends, err = a.takeDevice(opts, backends, shapes, gpu)
 		}
 		if err == nil {
-			a.ui.note("demoted to %s", opts.Device.Name())
+			a.ui.noteOnce("demoted to " + opts.Device.Name())
 			err = checkStageMemory(opts, int64(opts.Local.MemoryBytes), opts.Device.Name())
 		}
 		return opts.Device, opts.Local, err
@@ -311,12 +315,31 @@ func (a *app) serveWith(ctx context.Context, opts *stage.ServerOptions) error {
 	if err != nil {
 		return err
 	}
+	defer a.noteMetrics()
+	defer a.noteMetricsWhenAsked()()
 	addr := transport.PeerAddr{Host: reachable(server.Addr()), Fingerprint: opts.Listen.Identity.Fingerprint()}
 	if err := a.ui.printf("%s\nready\n", addr); err != nil {
 		return err
 	}
-	defer a.noteMetrics()
 	return server.Run(ctx)
+}
+
+// noteMetricsWhenAsked says the counters at each signal that asks for them, until stop is called.
+func (a *app) noteMetricsWhenAsked() (stop func()) {
+	if len(askSignals) == 0 { // without any, Notify would take all signals
+		return func() {}
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, askSignals...)
+	go func() {
+		for range asked {
+			a.noteMetrics()
+		}
+	}()
+	return func() {
+		signal.Stop(asked)
+		close(asked)
+	}
 }
 
 // noteMetrics says what checks have found while the stage ran.

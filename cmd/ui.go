@@ -24,13 +24,14 @@ import (
 type ui struct {
 	out io.Writer
 
-	mu       sync.Mutex // guards err, written from progress callbacks too
+	mu       sync.Mutex // guards err, written from progress callbacks too, and said
 	err      io.Writer
-	terminal bool // err is a terminal
+	said     map[string]bool // by noteOnce
+	terminal bool            // err is a terminal
 }
 
 func newUI(stdout, stderr io.Writer) *ui {
-	u := &ui{out: stdout, err: stderr}
+	u := &ui{out: stdout, err: stderr, said: map[string]bool{}}
 	if f, ok := stderr.(*os.File); ok {
 		u.terminal = term.IsTerminal(int(f.Fd()))
 	}
@@ -69,6 +70,16 @@ func (u *ui) note(format string, args ...any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	fmt.Fprintln(u.err, oneLine(fmt.Sprintf(format, args...)))
+}
+
+// noteOnce is note for what may turn out more than once, of each tier of a device or each time that one is opened.
+func (u *ui) noteOnce(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.said[text] {
+		u.said[text] = true
+		fmt.Fprintln(u.err, oneLine(text))
+	}
 }
 
 // fail reports the error that ends the command.

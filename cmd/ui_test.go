@@ -13,7 +13,9 @@ import (
 
 func TestExitCodeAndHints(t *testing.T) {
 	usage := usageError("--ctx: %d is not at least 1", 0).hint("try %d", 1)
-	fit := fmt.Errorf("planning: %w", &plan.FitError{What: "x"})
+	fit := func(sessions, limbs int) error {
+		return fmt.Errorf("planning: %w", &plan.FitError{What: "x", Of: plan.Need{Sessions: sessions, Limbs: limbs}})
+	}
 	for _, c := range []struct {
 		err   error
 		code  int
@@ -23,7 +25,8 @@ func TestExitCodeAndHints(t *testing.T) {
 		{errors.New("disk on fire"), exitFailure, nil},
 		{usage, exitUsage, []string{"try 1"}},
 		{fmt.Errorf("outer: %w", usage), exitUsage, []string{"try 1"}},
-		{fit, exitFailure, []string{"add a machine, or lower --ctx or --sessions, or use --weights int8"}},
+		{fit(1, 1), exitFailure, []string{"add a machine, or lower --ctx"}},
+		{fit(8, 2), exitFailure, []string{"add a machine, or lower --ctx or the sessions at a time, or use --weights int8"}},
 		{fmt.Errorf("waiting: %w", context.Canceled), exitInterrupted, nil},
 		{context.DeadlineExceeded, exitFailure, nil},
 	} {
@@ -52,6 +55,17 @@ func TestFail(t *testing.T) {
 		if err.String() != c.want || out.Len() > 0 {
 			t.Errorf("%q: stderr %q, stdout %q; want stderr %q", c.err, err.String(), out.String(), c.want)
 		}
+	}
+}
+
+func TestNoteOnce(t *testing.T) {
+	var stderr bytes.Buffer
+	u := newUI(&bytes.Buffer{}, &stderr)
+	for _, text := range []string{"one", "two\nlines", "one", "100%d", "two\nlines"} {
+		u.noteOnce(text)
+	}
+	if got := stderr.String(); got != "one\ntwo lines\n100%d\n" {
+		t.Errorf("stderr %q", got)
 	}
 }
 

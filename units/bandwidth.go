@@ -1,6 +1,7 @@
 package units
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -14,11 +15,11 @@ const (
 
 // MemoryBandwidth measures how fast the threads read memory together, in 10^9 bytes per second: the best of several
 // passes over a buffer much larger than the caches.
-func MemoryBandwidth(threads int) float64 {
+func MemoryBandwidth(threads int) (float64, error) {
 	kern := kernelSets()[0]
 	region, err := newRegion(bandwidthBytes, true) // as weights lie
 	if err != nil {
-		panic(err) // like any memory that there is not
+		return 0, fmt.Errorf("measuring the memory bandwidth: %w", err)
 	}
 	buffer := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(region.data))), bandwidthBytes/8)
 	p := newPool(max(1, threads))
@@ -38,5 +39,5 @@ func MemoryBandwidth(threads int) float64 {
 		best = max(best, bandwidthBytes/time.Since(t).Seconds()/1e9)
 	}
 	region.release()
-	return best
+	return best, nil
 }

@@ -81,7 +81,7 @@ func TestDistVulkan(t *testing.T) {
 		t.Errorf("probe: %v, %s", err, report)
 	}
 	_, talk := output(t, dist(t, "probe", "--device", "99"), 2)
-	if !strings.HasPrefix(talk, "dchain: --device: 99, but there are ") || strings.Count(talk, "\n") != 1 {
+	if !strings.HasPrefix(talk, "dchain: --device: there is no Vulkan device 99, ") || strings.Count(talk, "\n") != 2 {
 		t.Errorf("stderr %q", talk)
 	}
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // passedOn are the signals that a supervisor leaves to its child. A terminal sends its own to both.
-var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1}
 
 // Run executes program, an ELF file, with args and the standard streams of this process, and waits until it ends. It dies
 // with this process. An error means that it never began, and has done nothing.

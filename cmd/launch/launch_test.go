@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,6 +71,12 @@ func play(act string) {
 	case "wait":
 		os.Stdout.WriteString(strconv.Itoa(os.Getpid()) + "\n")
 		time.Sleep(time.Minute)
+	case "wait for USR1":
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGUSR1)
+		os.Stdout.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+		<-asked
+		os.Exit(8)
 	case "crash":
 		syscall.Kill(os.Getpid(), syscall.SIGBUS)
 		time.Sleep(time.Minute)
@@ -149,10 +156,10 @@ func withoutLoader(t *testing.T) string {
 	return ""
 }
 
-// waiting starts a supervisor and its child, which waits, and returns the child's number.
-func waiting(t *testing.T) (*exec.Cmd, int, *bytes.Buffer) {
+// waiting starts a supervisor and its child, which does act, to wait in some way, and returns the child's number.
+func waiting(t *testing.T, act string) (*exec.Cmd, int, *bytes.Buffer) {
 	t.Helper()
-	cmd := supervisor(t, self(t), "wait")
+	cmd := supervisor(t, self(t), act)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -177,7 +184,7 @@ func waiting(t *testing.T) (*exec.Cmd, int, *bytes.Buffer) {
 
 func TestSignalsEndTheChild(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		cmd, _, stderr := waiting(t)
+		cmd, _, stderr := waiting(t, "wait")
 		cmd.Process.Signal(s)
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != 128+int(s) || stderr.String() != s.String() {
@@ -186,8 +193,18 @@ func TestSignalsEndTheChild(t *testing.T) {
 	}
 }
 
+// What a child asks to be signalled, it is.
+func TestSignalReachesTheChild(t *testing.T) {
+	cmd, _, stderr := waiting(t, "wait for USR1")
+	cmd.Process.Signal(syscall.SIGUSR1)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 8 {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
 func TestChildDiesWithItsSupervisor(t *testing.T) {
-	cmd, pid, _ := waiting(t)
+	cmd, pid, _ := waiting(t, "wait")
 	cmd.Process.Kill()
 	cmd.Wait()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {

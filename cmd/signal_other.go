@@ -1,0 +1,7 @@
+//go:build !unix
+
+package cmd
+
+import "os"
+
+var askSignals []os.Signal
