@@ -49,12 +49,8 @@ func WrongBit(err error) bool {
 // Unusable says whether an error is one after which its device computes nothing more: a wrong bit, or the device is lost.
 func Unusable(err error) bool { return WrongBit(err) || errors.Is(err, vk.ErrDeviceLost) }
 
-// verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again; and
-// whether its driver has given it up.
-type verdict struct {
-	wrong atomic.Pointer[AuditError]
-	lost  atomic.Bool
-}
+// verdict remembers the first wrong bit of a device, which computes nothing after it: whatever made it wrong once can again.
+type verdict struct{ wrong atomic.Pointer[AuditError] }
 
 // allow says why a program must not run.
 func (v *verdict) allow() error {
@@ -69,9 +65,6 @@ func (v *verdict) note(err error) {
 	var wrong *AuditError
 	if errors.As(err, &wrong) && v.wrong.CompareAndSwap(nil, wrong) {
 		Metrics.WrongBits.Add(1)
-	}
-	if errors.Is(err, vk.ErrDeviceLost) && !v.lost.Swap(true) {
-		Metrics.Lost.Add(1)
 	}
 }
 

@@ -103,7 +103,7 @@ func NewVulkan(o VulkanOptions) (Device, error) {
 	} else if o.CacheDir == "-" {
 		o.CacheDir = ""
 	}
-	dev, err := vk.Open(vk.Options{Device: o.Device, CacheDir: o.CacheDir, Note: o.Note})
+	dev, err := vk.Open(vk.Options{Device: o.Device, CacheDir: o.CacheDir, Note: o.Note, Lost: func() { Metrics.Lost.Add(1) }})
 	if err != nil {
 		return nil, err
 	}

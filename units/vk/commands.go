@@ -305,7 +305,7 @@ func (d *Device) giveUp(result int) {
 	if result != resultDeviceLost {
 		d.hangs.Store(true) // first: who sees that the device is lost frees what it has
 	}
-	d.lost.Store(true)
+	d.lose()
 }
 
 // freeFence keeps a fence, if there is one, for the next run.

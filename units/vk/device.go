@@ -287,6 +287,7 @@ type Device struct {
 	cache    vulkan.PipelineCache
 	cacheDir string
 	noteTo   func(text string)
+	onLost   func()
 	spin     time.Duration
 	lost     atomic.Bool
 	hangs    atomic.Bool // lost, and may yet use what it was given: nothing is freed
@@ -317,7 +318,7 @@ func Open(o Options) (*Device, error) {
 	if o.Device < 0 || o.Device >= len(devices) {
 		return nil, fmt.Errorf("opening Vulkan device %d: the last is %d", o.Device, len(devices)-1)
 	}
-	d := &Device{phys: &devices[o.Device], cacheDir: o.CacheDir, noteTo: o.Note, layouts: map[int]vulkan.DescriptorSetLayout{}}
+	d := &Device{phys: &devices[o.Device], cacheDir: o.CacheDir, noteTo: o.Note, onLost: o.Lost, layouts: map[int]vulkan.DescriptorSetLayout{}}
 	if !d.phys.info.CPU() {
 		d.spin = gpuSpin
 	}
@@ -353,9 +354,15 @@ func (d *Device) Info() *DeviceInfo { return &d.phys.info }
 // check is the package's check, and remembers a lost device.
 func (d *Device) check(entry string, result int) error {
 	if result == resultDeviceLost {
-		d.lost.Store(true)
+		d.lose()
 	}
 	return check(entry, result)
+}
+
+func (d *Device) lose() {
+	if !d.lost.Swap(true) && d.onLost != nil {
+		d.onLost()
+	}
 }
 
 func (d *Device) note(format string, args ...any) {

@@ -118,6 +118,8 @@ type Options struct {
 	CacheDir string
 	// Note, which may be nil, is told what is wrong with CacheDir: the device works without.
 	Note func(text string)
+	// Lost, which may be nil, is called once if the driver gives the device up, by whichever call finds out.
+	Lost func()
 }
 
 // Kind is the memory a buffer lies in.

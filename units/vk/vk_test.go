@@ -294,7 +294,8 @@ func TestLimits(t *testing.T) {
 // TestHang: what a device that does not answer may yet use is left alone.
 func TestHang(t *testing.T) {
 	openAny(t, Options{})
-	d, err := Open(Options{})
+	lost := 0
+	d, err := Open(Options{Lost: func() { lost++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,6 +327,9 @@ func TestHang(t *testing.T) {
 	d.hangs.Store(false)
 	if d.giveUp(resultDeviceLost); d.hangs.Load() {
 		t.Error("commands of a device that is lost are running still")
+	}
+	if d.check("vkCreateBuffer", resultDeviceLost); lost != 1 {
+		t.Errorf("one device is lost %d times", lost)
 	}
 	b.Free()
 	if err := d.Close(); err != nil {
