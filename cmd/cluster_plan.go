@@ -89,7 +89,7 @@ func (p *planner) apportion(peers []*stage.Peer) (*plan.Plan, error) {
 	for i, s := range stages {
 		stages[i].RoundTrip = trips[s.Fingerprint+"@"+s.Addr]
 	}
-	stages[0].Score = p.head.Score
+	stages[0].Score, stages[0].GPU = p.head.Score, p.head.GPU
 	done := p.base
 	done.Stages = stages
 	return &done, nil

@@ -47,7 +47,10 @@ the head, and takes its share of the layers too unless --layers says which (none
 is measured, and the first machine is the head.
 
 A score is GB/s: bytes of quantised weights, in 1e9, that a machine gets through per second while decoding, as dchain
-probe measures it.`,
+probe measures it.
+
+Memory is that of weights and KV cache. Where the head is a GPU that gets all layers and has as much again to spare, it keeps
+the embedding too, and the plan shows it; nothing is refused for that.`,
 		Example: `  dchain plan Qwen/Qwen2.5-0.5B-Instruct --peers SHA256:...@desk:7433,SHA256:...@box:7433 --out plan.json
   dchain plan Qwen/Qwen2.5-0.5B-Instruct --capacity laptop=20:8GiB,desk=60:32GiB
   dchain plan synthetic:llama-3.1-8b --capacity a=40:6GiB,b=40:6GiB --ctx 8192 --sessions 2 --json
@@ -165,11 +168,12 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	if opts.Peers, err = parsePeers(f.peers); err != nil {
 		return nil, err
 	}
-	var probe units.ProbeResult
-	probe, p.head.Memory, err = a.probeSelf(&m.Spec, mode, f)
+	probe, gate, err := a.probeSelf(&m.Spec, mode, f)
 	if err != nil {
 		return nil, err
 	}
+	p.head.Memory, p.head.GPU = gate.memory(), gate.gpu
+	p.need.Table = stage.TableBytes(m)
 	p.head.Score = scoreOf(probe.GMACs)
 	if opts.Local, err = a.localHello(ctx, m, mode); err != nil {
 		return nil, err
@@ -223,15 +227,15 @@ func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error
 	return positions, nil
 }
 
-// probeSelf measures this machine, with the backend that passes the gates, and says what memory that has, in bytes.
-func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, int64, error) {
+// probeSelf measures this machine, with the backend that passes the gates.
+func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, kernelGate, error) {
 	device, gate, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, anyMemory, gateShapes(s, mode, true, true, headGateContext))
 	if err != nil {
-		return units.ProbeResult{}, 0, err
+		return units.ProbeResult{}, gate, err
 	}
 	defer device.Close()
 	probe, err := units.Probe(device)
-	return probe, gate.memory(), err
+	return probe, gate, err
 }
 
 // linksOf are the hops of the ring: from each stage to the next, and from the last to the head. Round trips are known
@@ -341,6 +345,7 @@ func (a *app) showPlan(p *plan.Plan) error {
 		return err
 	}
 	measured := slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return s.RoundTrip > 0 })
+	tables := slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return s.TableBytes > 0 })
 	rows := make([][]string, len(p.Stages))
 	for i, s := range p.Stages {
 		name := s.Name
@@ -353,11 +358,17 @@ func (a *app) showPlan(p *plan.Plan) error {
 		}
 		rows[i] = []string{fmt.Sprint(i), oneLine(name), s.Range.String(), fmt.Sprint(s.Range.Len()),
 			plan.Bytes(s.WeightBytes).String(), plan.Bytes(s.KVBytes).String(), memory, fmt.Sprintf("%.4g", s.Score)}
+		if tables {
+			rows[i] = slices.Insert(rows[i], 6, plan.Bytes(s.TableBytes).String())
+		}
 		if measured {
 			rows[i] = append(rows[i], roundTrip(s))
 		}
 	}
 	header := []string{">stage", "machine", "layers", ">count", ">weights", ">KV cache", ">memory", ">GB/s"}
+	if tables {
+		header = slices.Insert(header, 6, ">embedding")
+	}
 	if measured {
 		header = append(header, ">RTT ms")
 	}

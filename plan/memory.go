@@ -87,6 +87,10 @@ func (n Need) Size(stages []Stage) {
 		s := &stages[i]
 		s.WeightBytes = n.WeightBytes(s.Range.Len(), i == reads)
 		s.KVBytes = n.KVBytes(s.Range.Len())
+		s.TableBytes = 0
+		if s.GPU && i == reads && s.Range.Len() == n.Layers && n.HoldsTable(s.Memory) {
+			s.TableBytes = n.Table
+		}
 	}
 }
 

@@ -60,6 +60,34 @@ func TestHoldsTable(t *testing.T) {
 	}
 }
 
+// TestSizeTable: a plan shows the table of a GPU that is all of it, and of nothing else.
+func TestSizeTable(t *testing.T) {
+	need := mib(10)
+	need.Table = 3 << 20
+	whole, half := Range{0, 9}, Range{0, 4}
+	for _, c := range []struct {
+		name  string
+		stage Stage
+		want  int64
+	}{
+		{"a GPU", Stage{Head: true, GPU: true, Range: whole, Memory: 1 << 30}, 3 << 20},
+		{"a processor", Stage{Head: true, Range: whole, Memory: 1 << 30}, 0},
+		{"a GPU of half the layers", Stage{Head: true, GPU: true, Range: half, Memory: 1 << 30}, 0},
+		{"a GPU without the room", Stage{Head: true, GPU: true, Range: whole, Memory: need.Total(10, true)}, 0},
+	} {
+		stages := []Stage{c.stage}
+		stages[0].TableBytes = 1 // of an earlier plan
+		need.Size(stages)
+		if got := stages[0].TableBytes; got != c.want {
+			t.Errorf("%s: %d bytes, want %d", c.name, got, c.want)
+		}
+	}
+	stages := []Stage{{Head: true, GPU: true, Range: whole, Memory: 1 << 30}, {Range: None, Readout: true}}
+	if need.Size(stages); stages[0].TableBytes != 0 {
+		t.Errorf("a GPU without the readout: %d bytes", stages[0].TableBytes)
+	}
+}
+
 // What Fit says fits does, and one layer more does not.
 func TestFit(t *testing.T) {
 	need := mib(1000)

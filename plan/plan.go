@@ -43,8 +43,10 @@ type Stage struct {
 	Range       Range  `json:"layers"`
 	Readout     bool   `json:"readout,omitempty"` // the last stage, which holds the readout in place of the head
 
-	WeightBytes int64   `json:"weight_bytes"` // quantised weights, with the readout where that is held
-	KVBytes     int64   `json:"kv_bytes"`     // KV cache for Context positions of Sessions sessions
+	GPU         bool    `json:"gpu,omitempty"`         // the head computes on one; of other stages it is not known
+	WeightBytes int64   `json:"weight_bytes"`          // quantised weights, with the readout where that is held
+	KVBytes     int64   `json:"kv_bytes"`              // KV cache for Context positions of Sessions sessions
+	TableBytes  int64   `json:"table_bytes,omitempty"` // the embedding beside them, where there is room to spare (Need.HoldsTable)
 	Score       float64 `json:"score,omitempty"`
 	Memory      int64   `json:"memory_bytes,omitempty"` // free memory the plan counted on; 0 = not known
 	RoundTrip   float64 `json:"rtt_seconds,omitempty"`  // between the head and this stage, measured; 0 = not known
