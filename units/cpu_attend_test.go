@@ -9,24 +9,23 @@ import (
 // unless they are folded in time. Every kernel set gives the bits of the generic one.
 func TestAttendFold(t *testing.T) {
 	const context, hd = 1 << 17, 64
+	made, err := newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels).NewCache(CacheSpec{Layers: 1, Slots: 1, Context: context, KVHeads: 1, HeadDim: hd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	c := made.(*cpuCache)
+	limbs := &[3][]int8{make([]int8, hd), make([]int8, hd)}
+	for pos := range context {
+		b, p := c.block(0, 0, 0, pos/blockPositions), pos%blockPositions
+		if limbs[0][0] = 0; p%panelRows != 0 {
+			limbs[0][0] = -64 // -1; one lane of 16 has nearly all the weight
+		}
+		c.storeK(b, p, limbs, -14)
+		limbs[0][0] = 64 // 1
+		c.storeV(b, p, limbs, -14)
+	}
 	attend := func(kern *kernels, heads int) []float32 {
-		d := newTestDevice(t, CPUOptions{Threads: 2}, kern)
-		made, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: context, KVHeads: 1, HeadDim: hd})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer made.Close()
-		c := made.(*cpuCache)
-		limbs := &[3][]int8{make([]int8, hd), make([]int8, hd)}
-		for pos := range context {
-			b, p := c.block(0, 0, 0, pos/blockPositions), pos%blockPositions
-			if limbs[0][0] = 0; p%panelRows != 0 {
-				limbs[0][0] = -64 // -1; one lane of 16 has nearly all the weight
-			}
-			c.storeK(b, p, limbs, -14)
-			limbs[0][0] = 64 // 1
-			c.storeV(b, p, limbs, -14)
-		}
 		q := make([]float32, heads*hd)
 		for h := range heads {
 			q[h*hd] = 1
