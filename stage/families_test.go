@@ -55,6 +55,15 @@ func familyModels(t testing.TB) []string {
 	return dirs
 }
 
+// variedFamilies are familyModels; in short mode a few, which have operations of all kinds: the race detector takes minutes for all.
+func variedFamilies(t testing.TB) []string {
+	t.Helper()
+	if testing.Short() {
+		return []string{"bloom", "gemma2", "gptj", "qwen3_moe"}
+	}
+	return familyModels(t)
+}
+
 // familyError measures the relative RMS error of a family's logits over every position of its reference.
 func familyError(t testing.TB, m *inspect.Model, ref *familyReference, mode units.WeightMode) (float64, *stage.Head) {
 	t.Helper()
@@ -194,11 +203,7 @@ func familyIDs(m *inspect.Model, n int) []int {
 func TestFamiliesExactness(t *testing.T) {
 	const promptLen, answerLen = 70, 5
 	ctx := context.Background()
-	names := familyModels(t)
-	if testing.Short() { // all that differs in their operations; the race detector takes minutes for the others
-		names = []string{"bloom", "gemma2", "gptj", "qwen3_moe"}
-	}
-	for _, name := range names {
+	for _, name := range variedFamilies(t) {
 		t.Run(name, func(t *testing.T) {
 			m := openModel(t, "families/"+name)
 			layers := m.Spec.Layers
