@@ -31,6 +31,7 @@ func panelGeneric(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 	var x [pairBlock * groupK]int64
 	for t := 0; t < tile; t += 2 {
 		var acc [panelRows]int64
+		all := int64(0) // of x
 		for g0 := 0; g0 < groups; g0 += pairBlock {
 			n := min(pairBlock, groups-g0)
 			total := int64(0)
@@ -42,20 +43,27 @@ func panelGeneric(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 					total += q[i]
 				}
 			}
+			all += total
 			// The weights carry +128; taking it out here keeps the lower sum within 32 bits.
 			total *= -128
 			for r := 0; r < panelRows; r += 4 {
 				panelQuarter(acc[r:r+4], x[:n*groupK], w[g0*panelRows*groupK+r*groupK:], total)
 			}
 		}
-		offset1, offset0 := sum128(a, tile, groups, t)
+		// What is taken out is put back.
+		all0, all1 := unpair(all)
 		for n, v := range acc {
-			lo := int32(v)
-			hi := int32((v - int64(lo)) >> 32)
-			dst[t*panelRows+n] = init[t] + hi + offset1
-			dst[(t+1)*panelRows+n] = init[t+1] + lo + offset0
+			sum0, sum1 := unpair(v)
+			dst[t*panelRows+n] = init[t] + sum0 + all0<<7
+			dst[(t+1)*panelRows+n] = init[t+1] + sum1 + all1<<7
 		}
 	}
+}
+
+// unpair gives the sums of both limb rows.
+func unpair(v int64) (first, second int32) {
+	second = int32(v)
+	return int32((v - int64(second)) >> 32), second
 }
 
 // panelQuarter adds four rows of a panel; w starts at the first row and continues every 64 bytes.
@@ -70,18 +78,6 @@ func panelQuarter(acc []int64, x []int64, w []uint8, offset int64) {
 		a3 += x0*int64(b[12]) + x1*int64(b[13]) + x2*int64(b[14]) + x3*int64(b[15])
 	}
 	acc[0], acc[1], acc[2], acc[3] = a0, a1, a2, a3
-}
-
-// sum128 is 128 times the sums of limb rows t and t+1, what the offset of the weights adds.
-func sum128(a []int8, tile, groups, t int) (first, second int32) {
-	for g := range groups {
-		p := a[(g*tile+t)*groupK:][:2*groupK]
-		for i := range groupK {
-			first += int32(p[i])
-			second += int32(p[groupK+i])
-		}
-	}
-	return first << 7, second << 7
 }
 
 func absMaxGeneric(x []float32) uint32 {
