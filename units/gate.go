@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +78,9 @@ func (e *GateError) Error() string {
 const (
 	// gateWeights bounds the weights of a gated matrix: of a larger one fewer output rows are tried, all of the inputs
 	// and the same remainder of rows.
-	gateWeights = 1 << 20
+	gateWeights = 3 << 18
+	// gateBiased is the same for one with a bias.
+	gateBiased = 1 << 19
 	// gateContext bounds the positions filled before the longest attention row.
 	gateContext = 2048
 )
@@ -91,34 +92,41 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	report := GateReport{Device: dev.Name()}
 	// Weights are no memory of the collector's: what it has not collected when they come, it leaves beside all of them.
 	defer debug.FreeOSMemory()
-	threads := gateThreads(dev)
+	threads, atOnce := gateThreads(dev)
 	// Some checks take several times as long as others: there are threads to help those that are left.
 	ref, err := newCPU(CPUOptions{Threads: max(1, threads/4)}, &genericKernels)
 	if err != nil {
 		return report, err
 	}
 	defer ref.Close()
-	gates := make([]*gate, 0, 32)
-	var failed atomic.Bool
+	common := newGateCommon(dev, ref)
+	checks := gateChecks(shapes)
+	gates := make([]*gate, len(checks))
+	var failed atomic.Int64 // the first in order
+	failed.Store(int64(len(checks)))
 	var run errgroup.Group
-	run.SetLimit(threads)
-	var turn sync.Mutex
-	for _, check := range gateChecks(shapes) {
-		if failed.Load() { // the first wrong bit in order is among those that run
-			break
-		}
-		g := newGate(dev, ref, &turn)
-		gates = append(gates, g)
+	run.SetLimit(atOnce)
+	for i := range int64(len(checks)) {
+		i = int64(len(checks)) - 1 - i // the last ones take longest
 		run.Go(func() error {
-			if g.err = errors.Join(check(g), g.close()); g.err != nil {
-				failed.Store(true)
+			if i > failed.Load() {
+				return nil
+			}
+			g := newGate(common)
+			gates[i] = g
+			if g.err = errors.Join(checks[i](g), g.close()); g.err != nil {
+				for at := failed.Load(); i < at && !failed.CompareAndSwap(at, i); at = failed.Load() {
+				}
 			}
 			return nil
 		})
 	}
 	run.Wait()
+	if err := common.close(); err != nil && failed.Load() == int64(len(checks)) {
+		return report, fmt.Errorf("gating %s: %w", dev.Name(), err)
+	}
 	Metrics.Gates.Add(1)
-	for _, g := range gates {
+	for _, g := range gates[:min(len(gates), 1+int(failed.Load()))] {
 		report.Checks = append(report.Checks, g.checks...)
 		if g.err != nil {
 			if WrongBit(g.err) {
@@ -131,29 +139,14 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 	return report, nil
 }
 
-// gateThreads is how many checks run at a time: nearly all their time goes into the reference.
-func gateThreads(dev Device) int {
+// gateThreads is how many threads the reference has, into which nearly all the time goes, and how many checks run at a time: some
+// of those that are not of a CPU await their shaders.
+func gateThreads(dev Device) (threads, checks int) {
 	if d, ok := dev.(*cpuDevice); ok {
-		return d.threads
+		return d.threads, d.threads
 	}
-	return DefaultThreads()
+	return DefaultThreads(), 2 * DefaultThreads()
 }
-
-// gate is one of the checks.
-type gate struct {
-	dev, ref *scope
-	turn     *sync.Mutex // held while dev runs, so that it has all its threads
-	seed     uint64
-	checks   []GateCheck
-	err      error
-}
-
-func newGate(dev, ref Device, turn *sync.Mutex) *gate {
-	return &gate{dev: &scope{Device: dev}, ref: &scope{Device: ref}, turn: turn, seed: 1}
-}
-
-// close gives back what the check made on the devices.
-func (g *gate) close() error { return errors.Join(g.dev.Close(), g.ref.Close()) }
 
 // gateChecks are the checks of the shapes, which do not depend on each other.
 func gateChecks(s GateShapes) []func(*gate) error {
@@ -176,12 +169,17 @@ func gateChecks(s GateShapes) []func(*gate) error {
 		for _, norm := range gateNorms {
 			add(func(g *gate) error { return g.norms(w, norm) })
 			for _, mode := range modes {
-				add(func(g *gate) error { return g.normedMatrices(w, norm, mode) })
+				for _, c := range normedCases {
+					add(func(g *gate) error { return g.normedMatrices(w, norm, mode, c) })
+				}
 			}
 		}
 	}
 	for _, w := range s.Acts {
-		add(func(g *gate) error { return g.acts(w) })
+		add(func(g *gate) error { return g.elementwise(w) })
+		for _, act := range []ActKind{SiLU, GELUTanh, GELU, ReLU} {
+			add(func(g *gate) error { return g.act(w, act) })
+		}
 	}
 	for _, w := range s.Embeds {
 		add(func(g *gate) error { return g.embeds(w) })
@@ -199,6 +197,7 @@ func gateChecks(s GateShapes) []func(*gate) error {
 		add(func(g *gate) error { return g.rope(s) })
 		for _, bias := range []bool{false, true} {
 			add(func(g *gate) error { return g.heads(s, bias) })
+			add(func(g *gate) error { return g.headsOfPrompt(s, bias) })
 		}
 	}
 	if s.Heads > 0 {
@@ -226,181 +225,31 @@ func (s *GateShapes) modes() []WeightMode {
 	return slices.Compact(modes)
 }
 
-// builder makes the program to compare on one of the two devices; it must draw the same numbers each time.
-type builder func(d Device, s *gateSeries) (Program, error)
-
-// pair compiles the program on both devices.
-func (g *gate) pair(build builder) (dev, ref Executable, width int, err error) {
-	var e [2]Executable
-	for i, d := range []*scope{g.dev, g.ref} {
-		s := gateSeries(g.seed)
-		p, err := build(d, &s)
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		if e[i], err = d.Compile(p); err != nil {
-			return nil, nil, 0, err
-		}
-		width = p.Bufs[p.Out].Width
-	}
-	return e[0], e[1], width, nil
-}
-
-// check compares the two for each kind of input row, together and alone.
-func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error {
-	dev, ref, width, err := g.pair(build)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", op, shape, err)
-	}
-	s := gateSeries(g.seed + 1)
-	n := len(gateInputs)
-	in := make([]float32, n*inWidth)
-	rows := make([]Row, n)
-	for i, input := range gateInputs {
-		input.fill(in[i*inWidth:(i+1)*inWidth], &s)
-		rows[i] = Row{Pos: i}
-	}
-	steps := g.stepsOf(op)
-	batches := [][]Row{rows}
-	for count := 1; count < n; count *= 2 {
-		batches = append(batches, rows[:count])
-	}
-	for _, size := range steps {
-		batches = append(batches, make([]Row, size))
-	}
-	if err := prepare(dev, batches...); err != nil {
-		return fmt.Errorf("%s %s: %w", op, shape, err)
-	}
-	want, got := make([]float32, n*width), make([]float32, n*width)
-	if err := ref.Run(rows, in, want); err != nil {
-		return fmt.Errorf("%s %s, reference: %w", op, shape, err)
-	}
-	// All rows in one batch, then the first alone, two, four, ...
-	for first, count := 0, n; first < n; {
-		part := got[first*width : (first+count)*width]
-		if err := g.run(dev, rows[first:first+count], in[first*inWidth:(first+count)*inWidth], part); err != nil {
-			return fmt.Errorf("%s %s: %w", op, shape, err)
-		}
-		if err := g.compare(op, shape, first, part, want[first*width:(first+count)*width], width); err != nil {
-			return err
-		}
-		if count == n {
-			count = 1
-			continue
-		}
-		first += count
-		count = min(2*count, n-first)
-	}
-	g.checks = append(g.checks, GateCheck{op, shape, 2 * n * width})
-	for _, size := range steps {
-		if err := g.repeated(dev, op, shape, size, in, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// batchStepper is a device that computes linear operations, experts, and norms if it merges them, in other ways from certain sizes
-// of batch on.
-type batchStepper interface{ batchSteps() []int }
-
-// merger is a device that computes some operations together with their neighbours.
-type merger interface{ merges() bool }
-
-func (g *gate) merges() bool {
-	d, ok := g.dev.Device.(merger)
-	return ok && d.merges()
-}
-
-// stepsOf are those sizes, for an operation that has some.
-func (g *gate) stepsOf(op OpKind) []int {
-	if b, ok := g.dev.Device.(batchStepper); ok && (op == OpLinear || op == OpExperts || op == OpNorm && g.merges()) {
-		return b.batchSteps()
-	}
-	return nil
-}
-
-// repeated compares a large batch of the input rows in turn, and then of the first alone: one in which wide rows are
-// everywhere, and one without.
-func (g *gate) repeated(dev Executable, op OpKind, shape string, size int, in, want []float32) error {
-	n := len(gateInputs)
-	inWidth, width := len(in)/n, len(want)/n
-	rows, batch := make([]Row, size), make([]float32, 0, size*inWidth)
-	expect, got := make([]float32, 0, size*width), make([]float32, size*width)
-	for _, kinds := range []int{n, 1} {
-		batch, expect = batch[:0], expect[:0]
-		for i := range size {
-			k := i % kinds
-			batch = append(batch, in[k*inWidth:(k+1)*inWidth]...)
-			expect = append(expect, want[k*width:(k+1)*width]...)
-		}
-		shape := fmt.Sprintf("%s, batch of %d", shape, size)
-		if err := g.run(dev, rows, batch, got); err != nil {
-			return fmt.Errorf("%s %s: %w", op, shape, err)
-		}
-		if err := g.compare(op, shape, 0, got, expect, width); err != nil {
-			if wrong, ok := err.(*GateError); ok {
-				wrong.Input = gateInputs[wrong.Row%kinds].name
-			}
-			return err
-		}
-		g.checks = append(g.checks, GateCheck{op, shape, size * width})
-	}
-	return nil
-}
-
-// preparer is a program that has much to do before the first runs with batches like these, which may be done while others run.
-type preparer interface{ prepare(batches ...[]Row) error }
-
-func prepare(dev Executable, batches ...[]Row) error {
-	if p, ok := dev.(preparer); ok {
-		return p.prepare(batches...)
-	}
-	return nil
-}
-
-// run is Run of the device to be gated.
-func (g *gate) run(dev Executable, rows []Row, in, out []float32) error {
-	g.turn.Lock()
-	defer g.turn.Unlock()
-	return dev.Run(rows, in, out)
-}
-
-func (g *gate) compare(op OpKind, shape string, first int, got, want []float32, width int) error {
-	for i := range want {
-		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-			row := first + i/width
-			return &GateError{g.dev.Name(), op, shape, gateInputs[row%len(gateInputs)].name, row, i % width, got[i], want[i]}
-		}
-	}
-	return nil
-}
-
 // linear gates OpQuantize and OpLinear, without and with a bias, and outputs that are added to a row where the device merges that.
 func (g *gate) linear(l LinearShape) error {
 	const outputs = 16 // of those
-	n := l.N
-	if n*l.K > gateWeights {
-		n = min(n, max(1, gateWeights/l.K/64)*64+n%64)
-	}
-	matrices := map[Device]Linear{}
 	for _, bias := range []bool{false, true} {
+		most := gateWeights
+		if bias {
+			most = gateBiased
+		}
+		n := l.N
+		if n*l.K > most {
+			n = min(n, max(1, most/l.K/64)*64+n%64)
+		}
+		matrix := func(d Device, s *gateSeries, n int) (Op, error) {
+			op := Op{Kind: OpLinear, Dst: 2, A: 1, B: None}
+			var err error
+			if op.Linear, err = g.matrix(d, 0, n, l.K, l.Mode); err == nil && bias {
+				op.Bias, err = d.NewVector("gate", s.values(n, 1))
+			}
+			return op, err
+		}
+		quantise := Op{Kind: OpQuantize, Dst: 1, A: 0, B: None}
 		err := g.check(OpLinear, fmt.Sprintf("%dx%d %v, %d rows of it, bias %v", l.N, l.K, l.Mode, n, bias), l.K,
 			func(d Device, s *gateSeries) (Program, error) {
-				var err error
-				if matrices[d] == nil {
-					if matrices[d], err = s.linear(d, n, l.K, l.Mode); err != nil {
-						return Program{}, err
-					}
-				}
-				op := Op{Kind: OpLinear, Dst: 2, A: 1, B: None, Linear: matrices[d]}
-				if bias {
-					if op.Bias, err = d.NewVector("gate", s.values(n, 1)); err != nil {
-						return Program{}, err
-					}
-				}
-				return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}},
-					Ops: []Op{{Kind: OpQuantize, Dst: 1, A: 0, B: None}, op}}, nil
+				op, err := matrix(d, s, n)
+				return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, n}}, Ops: []Op{quantise, op}}, err
 			})
 		if err != nil {
 			return err
@@ -410,11 +259,7 @@ func (g *gate) linear(l LinearShape) error {
 		}
 		err = g.check(OpLinear, fmt.Sprintf("%dx%d %v, %d rows of it, bias %v, added", l.N, l.K, l.Mode, outputs, bias), l.K,
 			func(d Device, s *gateSeries) (Program, error) {
-				matrix, err := s.linear(d, outputs, l.K, l.Mode)
-				quantise, op := Op{Kind: OpQuantize, Dst: 1, A: 0, B: None}, Op{Kind: OpLinear, Dst: 2, A: 1, B: None, Linear: matrix}
-				if bias && err == nil {
-					op.Bias, err = d.NewVector("gate", s.values(outputs, 1))
-				}
+				op, err := matrix(d, s, outputs)
 				row := op
 				row.Dst = 3
 				return Program{In: 0, Out: 3, Bufs: []BufSpec{{F32, l.K}, {Limbs, l.K}, {F32, outputs}, {F32, outputs}},
@@ -441,7 +286,7 @@ func (g *gate) rope(s GateShapes) error {
 		shape := fmt.Sprintf("%d heads of %d, %d rotary, interleaved %v", s.Heads, s.HeadDim, s.RotaryDim, interleaved)
 		err := g.check(OpRope, shape, width, func(d Device, _ *gateSeries) (Program, error) {
 			op := Op{Kind: OpRope, Dst: 0, A: None, B: None, Heads: s.Heads, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim, Interleaved: interleaved}
-			cos, sin := RopeTables(len(gateInputs), s.RotaryDim, 10000)
+			cos, sin := RopeTables(gateRows, s.RotaryDim, 10000)
 			var err error
 			if op.Cos, err = d.NewVector("gate", cos); err != nil {
 				return Program{}, err

@@ -11,11 +11,14 @@ func (g *gate) embeds(width int) error {
 	for _, typ := range []TableType{TableBF16, TableF16, TableF32} {
 		for _, scale := range []float32{0, 45.254834} {
 			shape := fmt.Sprintf("rows of %d, %v, times %v", width, typ, scale)
-			dev, ref, _, err := g.pair(func(d Device, s *gateSeries) (Program, error) {
+			e, err := g.pair(func(d Device, s *gateSeries) (Program, error) {
 				t, err := s.table(d, TableSpec{Rows: rows, Width: width, Type: typ})
 				return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, 1}, {F32, width}},
 					Ops: []Op{{Kind: OpEmbed, Dst: 1, A: 0, B: None, Table: t, Scale: scale}}}, err
-			})
+			}, make([]Row, rows), make([]Row, 1))
+			if err == nil {
+				err = e.ready()
+			}
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", OpEmbed, shape, err)
 			}
@@ -25,10 +28,10 @@ func (g *gate) embeds(width int) error {
 			}
 			for _, in := range [][]float32{ids, ids[:1], ids[1:2]} {
 				batch, got, want := make([]Row, len(in)), make([]float32, len(in)*width), make([]float32, len(in)*width)
-				if err := ref.Run(batch, in, want); err != nil {
+				if err := e.ref.Run(batch, in, want); err != nil {
 					return fmt.Errorf("%s %s, reference: %w", OpEmbed, shape, err)
 				}
-				if err := g.run(dev, batch, in, got); err != nil {
+				if err := g.run(e.dev, batch, in, got); err != nil {
 					return fmt.Errorf("%s %s: %w", OpEmbed, shape, err)
 				}
 				if err := g.compare(OpEmbed, shape, 0, got, want, width); err != nil {

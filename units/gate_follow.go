@@ -7,7 +7,7 @@ import "fmt"
 func (g *gate) follows() error {
 	const rows, wide, steps = 37, 3, 5
 	const shape = "ids of the step before"
-	x, ref, width, err := g.pair(func(d Device, s *gateSeries) (Program, error) {
+	e, err := g.pair(func(d Device, s *gateSeries) (Program, error) {
 		t, err := d.NewTable("gate", TableSpec{Rows: rows, Width: wide, Type: TableF32})
 		for id := 0; id < rows && err == nil; id++ {
 			row := append([]float32{float32((5*id + 3) % rows)}, s.values(wide-1, 1)...)
@@ -18,23 +18,26 @@ func (g *gate) follows() error {
 		}
 		return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, 1}, {F32, wide}},
 			Ops: []Op{{Kind: OpEmbed, Dst: 1, A: 0, B: None, Table: t}}}, err
-	})
+	}, make([]Row, 1), make([]Row, rows))
+	if err == nil {
+		err = e.ready()
+	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", OpEmbed, shape, err)
 	}
-	dev, ok := x.(Follower)
+	dev, ok := e.dev.(Follower)
 	if !ok {
 		return nil
 	}
-	g.turn.Lock()
-	defer g.turn.Unlock()
+	g.common.turn.Lock()
+	defer g.common.turn.Unlock()
 	defer dev.Abandon()
 	for _, n := range []int{1, rows} {
 		batch, in := make([]Row, n), make([]float32, n)
 		for i := range in {
 			in[i] = float32(rows - 1 - i)
 		}
-		got, next, want := make([]float32, n*width), make([]float32, n*width), make([]float32, n*width)
+		got, next, want := make([]float32, n*e.width), make([]float32, n*e.width), make([]float32, n*e.width)
 		begun := false
 		for step := range steps {
 			if !begun { // the first, and after a step that ran by itself
@@ -46,10 +49,10 @@ func (g *gate) follows() error {
 			if err := dev.Wait(); err != nil {
 				return fmt.Errorf("%s %s: %w", OpEmbed, shape, err)
 			}
-			if err := ref.Run(batch, in, want); err != nil {
+			if err := e.ref.Run(batch, in, want); err != nil {
 				return fmt.Errorf("%s %s, reference: %w", OpEmbed, shape, err)
 			}
-			if err := g.compare(OpEmbed, shape, 0, got, want, width); err != nil {
+			if err := g.compare(OpEmbed, shape, 0, got, want, e.width); err != nil {
 				if wrong, ok := err.(*GateError); ok {
 					wrong.Input = fmt.Sprintf("id %v", in[wrong.Row])
 				}
@@ -57,7 +60,7 @@ func (g *gate) follows() error {
 			}
 			g.checks = append(g.checks, GateCheck{OpEmbed, shape, len(got)})
 			for i := range in {
-				in[i] = want[i*width]
+				in[i] = want[i*e.width]
 			}
 			got, next = next, got
 		}

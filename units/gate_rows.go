@@ -35,24 +35,18 @@ func (s *gateSeries) norm(d Device, width int, n gateNorm) (Op, error) {
 
 // normedMatrices gates what devices merge with a norm, or do to rows without one: the input of matrices of a format, side by side, and
 // of a feed-forward.
-func (g *gate) normedMatrices(width int, n gateNorm, mode WeightMode) error {
-	for _, c := range normedCases {
-		if !c.follows(n, g.merges()) {
-			continue
-		}
-		shape := fmt.Sprintf("norm of %d, %+v, with matrices of %v, %+v", width, n, mode, c)
-		err := g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
-			op, err := s.norm(d, width, n)
-			if err != nil {
-				return Program{}, err
-			}
-			return s.normedLinears(d, op, width, mode, c)
-		})
-		if err != nil {
-			return err
-		}
+func (g *gate) normedMatrices(width int, n gateNorm, mode WeightMode, c normedCase) error {
+	if !c.follows(n, g.merges()) {
+		return nil
 	}
-	return nil
+	shape := fmt.Sprintf("norm of %d, %+v, with matrices of %v, %+v", width, n, mode, c)
+	return g.check(OpLinear, shape, width, func(d Device, s *gateSeries) (Program, error) {
+		op, err := s.norm(d, width, n)
+		if err != nil {
+			return Program{}, err
+		}
+		return g.normedLinears(d, s, op, width, mode, c)
+	})
 }
 
 // normedCase is what follows a norm: matrices side by side and one alone, or a feed-forward gated by that kind.
@@ -86,12 +80,15 @@ func (c normedCase) follows(n gateNorm, merges bool) bool {
 
 // normedLinears is three matrices of a normalised row, and one of it, or a feed-forward of it that is added to the row, and a second
 // one, without a gate; or, with norms after, such feed-forwards, after norms that are kept and one that is not, before a matrix.
-func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode, c normedCase) (Program, error) {
-	const inner = 136 // inputs, enough that a device may share them out
+func (g *gate) normedLinears(d Device, s *gateSeries, norm Op, width int, mode WeightMode, c normedCase) (Program, error) {
+	const inner = 72 // inputs, enough that a device may share them out
 	p := Program{In: 0, Out: 6, Bufs: []BufSpec{{F32, width}, {F32, width}, {Limbs, width}, {F32, inner}, {F32, inner}, {F32, inner}, {F32, inner},
 		{Limbs, inner}, {F32, width}}}
+	matrices := map[LinearShape]int{}
 	linear := func(dst, a Buf, n, k int) error {
-		l, err := s.linear(d, n, k, mode)
+		of := LinearShape{n, k, mode}
+		l, err := g.matrix(d, matrices[of], n, k, mode)
+		matrices[of]++
 		op := Op{Kind: OpLinear, Dst: dst, A: a, B: None, Linear: l}
 		if c.bias && err == nil {
 			op.Bias, err = d.NewVector("gate", s.values(n, 1))
@@ -161,41 +158,43 @@ func (s *gateSeries) normedLinears(d Device, norm Op, width int, mode WeightMode
 	return p, down()
 }
 
-// acts gates OpAct, by itself and before a quantising, OpAdd, OpSoftcap and OpScale.
-func (g *gate) acts(width int) error {
-	simple := func(ops ...Op) builder {
-		return func(Device, *gateSeries) (Program, error) {
-			return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}}, Ops: ops}, nil
+// halved is the start of programs of operations on values: a second row, of which buffer 0 is to be gated with.
+var halved = Op{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: -0.7}
+
+// act gates OpAct of a kind, by itself and before a quantising.
+func (g *gate) act(width int, act ActKind) error {
+	const outputs = 8
+	for _, b := range []Buf{None, 1} {
+		op := Op{Kind: OpAct, Act: act, Dst: 2, A: 0, B: b}
+		shape := fmt.Sprintf("%d, kind %d, gated %v", width, act, b >= 0)
+		if err := g.values(op, shape, width); err != nil {
+			return err
 		}
-	}
-	quantised := func(ops ...Op) builder {
-		return func(d Device, s *gateSeries) (Program, error) {
-			const outputs = 8
-			l, err := s.linear(d, outputs, width, Int8)
+		err := g.check(OpLinear, fmt.Sprintf("activation of %s, before a matrix", shape), width, func(d Device, _ *gateSeries) (Program, error) {
+			l, err := g.matrix(d, 0, outputs, width, Int8)
 			return Program{In: 0, Out: 4, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}, {Limbs, width}, {F32, outputs}},
-				Ops: append(ops, Op{Kind: OpQuantize, Dst: 3, A: 2, B: None}, Op{Kind: OpLinear, Dst: 4, A: 3, B: None, Linear: l})}, err
+				Ops: []Op{halved, op, {Kind: OpQuantize, Dst: 3, A: 2, B: None}, {Kind: OpLinear, Dst: 4, A: 3, B: None, Linear: l}}}, err
+		})
+		if err != nil {
+			return err
 		}
 	}
-	half := Op{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: -0.7}
-	shape := fmt.Sprint(width)
-	for _, act := range []ActKind{SiLU, GELUTanh, GELU, ReLU} {
-		for _, b := range []Buf{None, 1} {
-			op := Op{Kind: OpAct, Act: act, Dst: 2, A: 0, B: b}
-			if err := g.check(OpAct, fmt.Sprintf("%s, kind %d, gated %v", shape, act, b >= 0), width, simple(half, op)); err != nil {
-				return err
-			}
-			err := g.check(OpLinear, fmt.Sprintf("activation of %s, kind %d, gated %v, before a matrix", shape, act, b >= 0), width, quantised(half, op))
-			if err != nil {
-				return err
-			}
+	return nil
+}
+
+// elementwise gates OpAdd, OpSoftcap and OpScale.
+func (g *gate) elementwise(width int) error {
+	for _, op := range []Op{{Kind: OpAdd, Dst: 2, A: 0, B: 1}, {Kind: OpSoftcap, Dst: 2, A: 1, B: None, Cap: 3}, {Kind: OpScale, Dst: 2, A: 1, B: None, Scale: 3.3}} {
+		if err := g.values(op, fmt.Sprint(width), width); err != nil {
+			return err
 		}
 	}
-	if err := g.check(OpAdd, shape, width, simple(half, Op{Kind: OpAdd, Dst: 2, A: 0, B: 1})); err != nil {
-		return err
-	}
-	err := g.check(OpSoftcap, shape, width, simple(half, Op{Kind: OpSoftcap, Dst: 2, A: 1, B: None, Cap: 3}))
-	if err != nil {
-		return err
-	}
-	return g.check(OpScale, shape, width, simple(half, Op{Kind: OpScale, Dst: 2, A: 1, B: None, Scale: 3.3}))
+	return nil
+}
+
+// values gates an operation on the values of buffers 0 and 1 to buffer 2.
+func (g *gate) values(op Op, shape string, width int) error {
+	return g.check(op.Kind, shape, width, func(Device, *gateSeries) (Program, error) {
+		return Program{In: 0, Out: 2, Bufs: []BufSpec{{F32, width}, {F32, width}, {F32, width}}, Ops: []Op{halved, op}}, nil
+	})
 }

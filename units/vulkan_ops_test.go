@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 )
 
@@ -177,7 +176,7 @@ func TestVulkanWideRows(t *testing.T) {
 // vulkanCheck compares a program with the plain reference on rows of every kind.
 func vulkanCheck(t *testing.T, d *vulkanDevice, op OpKind, shape string, width int, build builder) {
 	t.Helper()
-	g := newGate(d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels), &sync.Mutex{})
+	g := newGate(newGateCommon(d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)))
 	if err := g.check(op, shape, width, build); err != nil {
 		t.Error(err)
 	}
