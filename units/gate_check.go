@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -115,11 +116,14 @@ const gateRows, gateKinds = 14, 10
 
 // check compares the two for each kind of input row, together and alone.
 func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error {
+	// All rows in one batch, then the first alone, two, four, ...
 	rows, steps := rowsAt(0, gateRows), g.stepsOf(op)
-	batches := [][]Row{rows}
-	for count := 1; count < gateRows; count *= 2 {
-		batches = append(batches, rows[:count])
+	parts := [][]Row{rows}
+	for first, count := 0, 1; first < gateRows; count = min(2*count, gateRows-first) {
+		parts = append(parts, rows[first:first+count])
+		first += count
 	}
+	batches := slices.Clone(parts)
 	for _, size := range steps {
 		batches = append(batches, make([]Row, size))
 	}
@@ -145,21 +149,14 @@ func (g *gate) check(op OpKind, shape string, inWidth int, build builder) error 
 	if err := e.ready(); err != nil {
 		return fmt.Errorf("%s %s: %w", op, shape, err)
 	}
-	// All rows in one batch, then the first alone, two, four, ...
-	for first, count := 0, gateRows; first < gateRows; {
-		part := got[first*width : (first+count)*width]
-		if err := g.run(e.dev, rows[first:first+count], in[first*inWidth:(first+count)*inWidth], part); err != nil {
+	for _, part := range parts {
+		first, end := part[0].Pos, part[0].Pos+len(part)
+		if err := g.run(e.dev, part, in[first*inWidth:end*inWidth], got[first*width:end*width]); err != nil {
 			return fmt.Errorf("%s %s: %w", op, shape, err)
 		}
-		if err := g.compare(op, shape, first, part, want[first*width:(first+count)*width], width); err != nil {
+		if err := g.compare(op, shape, first, got[first*width:end*width], want[first*width:end*width], width); err != nil {
 			return err
 		}
-		if count == gateRows {
-			count = 1
-			continue
-		}
-		first += count
-		count = min(2*count, gateRows-first)
 	}
 	g.checks = append(g.checks, GateCheck{op, shape, 2 * gateRows * width})
 	for _, kinds := range []int{gateKinds, 1} {

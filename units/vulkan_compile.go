@@ -2,7 +2,7 @@ package units
 
 import "golang.org/x/sync/errgroup"
 
-// prepare makes ready what runs with these batches need that takes long: their shaders, several at a time.
+// prepare makes ready what runs with these batches need that takes long: their shaders, several at a time, then their recordings.
 func (e *vulkanExecutable) prepare(batches ...[]Row) error {
 	most := 0
 	for _, rows := range batches {
@@ -16,7 +16,16 @@ func (e *vulkanExecutable) prepare(batches ...[]Row) error {
 		rows = rows[:min(len(rows), e.maxRows)]
 		shapes = append(shapes, batchShape{len(rows), e.contextOf(rows)})
 	}
-	return e.compile(shapes...)
+	err := e.compile(shapes...)
+	if err == nil {
+		err = e.reserveLane(0)
+	}
+	for _, shape := range shapes {
+		if err == nil {
+			_, err = e.recorded(recordingKey{batchShape: shape})
+		}
+	}
+	return err
 }
 
 // compile has the shaders of batches compiled.
