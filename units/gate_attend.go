@@ -34,7 +34,7 @@ func (g *gate) attention(s GateShapes, ctx, window int) error {
 // and the row plus its norm as the values, and attends with a linear of a few sums of the row, or only stores. Queries are bounded, so
 // that ordinary rows spread their weight over many positions. Without a window, queries and keys are rotated where they are to be.
 func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, window int, attend bool, caches map[Device]Cache) (Program, error) {
-	const few = 64
+	const few = 32
 	width, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	if caches[d] == nil {
 		c, err := d.NewCache(CacheSpec{Layers: 1, Slots: 1, Context: ctx, KVHeads: s.KVHeads, HeadDim: s.HeadDim})
@@ -68,7 +68,7 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	}
 	sums, err := d.NewLinear("gate", few, kv, Int8)
 	if err == nil {
-		err = sums.PutRows(0, sr.values(few*kv, 0.2))
+		err = sums.PutRows(0, sr.values(few*kv, 0.3))
 	}
 	if err == nil {
 		err = sums.Finish()
