@@ -50,6 +50,7 @@ func newGate(c *gateCommon) *gate {
 // close gives back what the check made on the devices.
 func (g *gate) close() error {
 	g.preparing.Wait()
+	g.batch, g.got = nil, nil
 	return errors.Join(g.dev.Close(), g.ref.Close())
 }
 

@@ -65,7 +65,7 @@ func (s *gateSeries) linear(d Device, n, k int, mode WeightMode) (Linear, error)
 	return l, l.Finish()
 }
 
-// gateInputs are the kinds of rows every operation is tried on.
+// gateInputs are the kinds of rows every operation is tried on. The first gateKinds have each of them, and two random rows.
 var gateInputs = []struct {
 	name string
 	fill func(x []float32, s *gateSeries)
