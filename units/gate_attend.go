@@ -68,7 +68,7 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 	}
 	sums, err := d.NewLinear("gate", few, kv, Int8)
 	if err == nil {
-		err = sums.PutRows(0, sr.values(few*kv, 0.3))
+		err = sums.PutRows(0, sr.values(few*kv, 0.4))
 	}
 	if err == nil {
 		err = sums.Finish()
@@ -88,7 +88,7 @@ func (g *gate) attentionProgram(d Device, sr *gateSeries, s GateShapes, ctx, win
 		}
 	}
 	p.Ops = append(p.Ops, Op{Kind: OpQuantize, Dst: 3, A: 0, B: None}, Op{Kind: OpLinear, Dst: 7, A: 3, B: None, Linear: sums},
-		Op{Kind: OpQuantize, Dst: 8, A: 7, B: None}, Op{Kind: OpLinear, Dst: 4, A: 8, B: None, Linear: queries}, Op{Kind: OpSoftcap, Dst: 5, A: 4, B: None, Cap: 8})
+		Op{Kind: OpQuantize, Dst: 8, A: 7, B: None}, Op{Kind: OpLinear, Dst: 4, A: 8, B: None, Linear: queries}, Op{Kind: OpSoftcap, Dst: 5, A: 4, B: None, Cap: 12})
 	p.Ops = append(append(p.Ops, rotations...), store, op)
 	return p, nil
 }
