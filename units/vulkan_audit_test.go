@@ -52,7 +52,7 @@ func TestVulkanAuditAgrees(t *testing.T) {
 	if norm.Weight, err = d.NewVector("weight", s.values(testHidden, 1)); err != nil {
 		t.Fatal(err)
 	}
-	p, err := newGate(newGateCommon(d, nil)).normedLinears(d, &s, norm, testHidden, Int8, normedCase{gated: true, act: SiLU})
+	p, err := vulkanGate(t, d).normedLinears(d, &s, norm, testHidden, Int8, normedCase{gated: true, act: SiLU})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package units
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -151,6 +152,7 @@ var normedVariety = []struct {
 // vulkanNormed checks all of normedVariety at a width, and each norm by itself.
 func vulkanNormed(t *testing.T, d *vulkanDevice, width int, mode WeightMode) {
 	t.Helper()
+	g := vulkanGate(t, d)
 	for _, n := range gateNorms {
 		vulkanCheck(t, d, OpNorm, fmt.Sprintf("%d, %+v", width, n), width, func(d Device, s *gateSeries) (Program, error) {
 			op, err := s.norm(d, width, n)
@@ -158,13 +160,16 @@ func vulkanNormed(t *testing.T, d *vulkanDevice, width int, mode WeightMode) {
 		})
 	}
 	for _, c := range normedVariety {
-		vulkanCheck(t, d, OpLinear, fmt.Sprintf("norm of %d, %+v, with matrices of %v", width, c, mode), width, func(d Device, s *gateSeries) (Program, error) {
+		err := g.check(OpLinear, fmt.Sprintf("norm of %d, %+v, with matrices of %v", width, c, mode), width, func(d Device, s *gateSeries) (Program, error) {
 			op, err := s.norm(d, width, c.norm)
 			if err != nil {
 				return Program{}, err
 			}
-			return s.normedLinears(d, op, width, mode, c.next)
+			return g.normedLinears(d, s, op, width, mode, c.next)
 		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -173,11 +178,22 @@ func TestVulkanWideRows(t *testing.T) {
 	vulkanNormed(t, vulkanTest(t, VulkanOptions{}), 4100, Int8)
 }
 
+// vulkanGate is a gate of the device, which the end of the test closes.
+func vulkanGate(t *testing.T, d *vulkanDevice) *gate {
+	c := newGateCommon(d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels))
+	g := newGate(c)
+	t.Cleanup(func() {
+		if err := errors.Join(g.close(), c.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
 // vulkanCheck compares a program with the plain reference on rows of every kind.
 func vulkanCheck(t *testing.T, d *vulkanDevice, op OpKind, shape string, width int, build builder) {
 	t.Helper()
-	g := newGate(newGateCommon(d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)))
-	if err := g.check(op, shape, width, build); err != nil {
+	if err := vulkanGate(t, d).check(op, shape, width, build); err != nil {
 		t.Error(err)
 	}
 }
