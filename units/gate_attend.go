@@ -201,13 +201,15 @@ func (g *gate) attentionGot(shape string, width int, in []float32, e *gatePair, 
 
 // rotations are OpRope of queries and keys, in these buffers.
 func (g *gate) rotations(d Device, s GateShapes, ctx int, q, k Buf) ([]Op, error) {
-	cos, sin := RopeTables(ctx, s.RotaryDim, 10000)
+	if len(g.cos) != ctx*s.RotaryDim/2 {
+		g.cos, g.sin = RopeTables(ctx, s.RotaryDim, 10000)
+	}
 	op := Op{Kind: OpRope, A: None, B: None, HeadDim: s.HeadDim, RotaryDim: s.RotaryDim, Interleaved: s.Interleaved}
 	var err error
-	if op.Cos, err = d.NewVector("gate", cos); err != nil {
+	if op.Cos, err = d.NewVector("gate", g.cos); err != nil {
 		return nil, err
 	}
-	if op.Sin, err = d.NewVector("gate", sin); err != nil {
+	if op.Sin, err = d.NewVector("gate", g.sin); err != nil {
 		return nil, err
 	}
 	queries, keys := op, op

@@ -41,6 +41,7 @@ type gate struct {
 	err       error
 
 	batch, got []float32 // of repeated
+	cos, sin   []float32 // of rotations
 }
 
 func newGate(c *gateCommon) *gate {
@@ -50,7 +51,7 @@ func newGate(c *gateCommon) *gate {
 // close gives back what the check made on the devices.
 func (g *gate) close() error {
 	g.preparing.Wait()
-	g.batch, g.got = nil, nil
+	g.batch, g.got, g.cos, g.sin = nil, nil, nil, nil
 	return errors.Join(g.dev.Close(), g.ref.Close())
 }
 
@@ -192,16 +193,21 @@ func (g *gate) stepsOf(op OpKind) []int {
 func (g *gate) repeated(dev Executable, op OpKind, shape string, sizes []int, in, want []float32, inWidth int) error {
 	kinds := len(in) / inWidth
 	width := len(want) / kinds
+	if len(sizes) == 0 {
+		return nil
+	}
+	largest := slices.Max(sizes)
+	g.batch, g.got = grow(g.batch, largest*inWidth), grow(g.got, largest*width)
+	for at := 0; at < len(g.batch); {
+		at += copy(g.batch[at:], in)
+	}
 	for _, size := range sizes {
-		g.batch, g.got = grow(g.batch, size*inWidth), grow(g.got, size*width)
-		for at := 0; at < len(g.batch); {
-			at += copy(g.batch[at:], in)
-		}
+		got := g.got[:size*width]
 		shape := fmt.Sprintf("%s, batch of %d", shape, size)
-		if err := g.run(dev, make([]Row, size), g.batch, g.got); err != nil {
+		if err := g.run(dev, make([]Row, size), g.batch[:size*inWidth], got); err != nil {
 			return fmt.Errorf("%s %s: %w", op, shape, err)
 		}
-		if err := g.compare(op, shape, 0, g.got, want, width); err != nil {
+		if err := g.compare(op, shape, 0, got, want, width); err != nil {
 			if wrong, ok := err.(*GateError); ok {
 				wrong.Input = gateInputs[wrong.Row%kinds].name
 			}

@@ -36,12 +36,11 @@ func panelGeneric(dst, init []int32, w []uint8, a []int8, tile, groups int) {
 			n := min(pairBlock, groups-g0)
 			total := int64(0)
 			for g := range n {
-				p := a[((g0+g)*tile+t)*groupK:][:2*groupK]
-				q := x[g*groupK:][:groupK]
-				for i := range q {
-					q[i] = int64(p[i])<<32 + int64(p[groupK+i])
-					total += q[i]
-				}
+				p := (*[2 * groupK]int8)(a[((g0+g)*tile+t)*groupK:])
+				q := (*[groupK]int64)(x[g*groupK:])
+				q[0], q[1] = int64(p[0])<<32+int64(p[4]), int64(p[1])<<32+int64(p[5])
+				q[2], q[3] = int64(p[2])<<32+int64(p[6]), int64(p[3])<<32+int64(p[7])
+				total += q[0] + q[1] + q[2] + q[3]
 			}
 			all += total
 			// The weights carry +128; taking it out here keeps the lower sum within 32 bits.
