@@ -58,7 +58,11 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(home, 0o700)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "vulkan" && cond != "renderer" {
+			switch cond {
+			case "withvulkan":
+				return vk.Built, nil
+			case "vulkan", "renderer":
+			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
 			devices, err := vk.List()
