@@ -1,10 +1,12 @@
 package units
 
 import (
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 
+	"dchain/shaders"
 	"dchain/units/vk"
 )
 
@@ -156,6 +158,65 @@ func TestVulkanRefuses(t *testing.T) {
 	} {
 		if err := limited(t, VulkanOptions{Tier: VulkanDP4A}, narrow).start(); !errors.Is(err, vk.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// looksAtSubgroups says that a shader has one of the built-ins SubgroupSize, NumSubgroups, SubgroupId and SubgroupLocalInvocationId.
+func looksAtSubgroups(t *testing.T, name string) bool {
+	t.Helper()
+	const decorate, builtIn, header = 71, 11, 5
+	code, err := shaders.Code(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(code[4*i:]) }
+	for i := header; i < len(code)/4; i += int(word(i) >> 16) {
+		if word(i)&0xffff == decorate && word(i+2) == builtIn {
+			switch word(i + 3) {
+			case 36, 38, 40, 41:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestVulkanRequiredSubgroups: no shader that looks at its subgroups leaves their size to the driver.
+func TestVulkanRequiredSubgroups(t *testing.T) {
+	const context = 4096
+	s := layerShapes[0]
+	seen := map[string]bool{}
+	for _, matrices := range []bool{false, true} {
+		d := vulkanTest(t, VulkanOptions{})
+		if matrices {
+			d.tiled, attendTiled = true, true
+			defer func() { attendTiled = false }()
+			d.useMatrices()
+		}
+		x, err := d.Compile(layersProgram(t, d, s, 1, context))
+		if err == nil {
+			err = x.(*vulkanExecutable).reserve(200)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shape := range []batchShape{{1, 64}, {1, context}, {3, 64}, {20, 64}, {20, context}, {200, context}} {
+			r := x.(*vulkanExecutable).newRecording(shape)
+			r.compile = func(s shader, _, _ int) {
+				if seen[s.name] = looksAtSubgroups(t, s.name); seen[s.name] && s.subgroup != d.info.Subgroup {
+					t.Errorf("%d rows of a context of %d: %s requires subgroups of %d", shape.rows, shape.context, s.name, s.subgroup)
+				}
+			}
+			if r.ops(); r.err != nil {
+				t.Fatal(r.err)
+			}
+			r.free()
+		}
+	}
+	for _, name := range []string{"attend_row_dp4a", "attend_short_dp4a", "heads", "linear_row_dp4a", "linear_matrix_tiled", "attend_values_tiled"} {
+		if !seen[name] {
+			t.Errorf("%s is not among the shaders that look at their subgroups: %v", name, seen)
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (a *attention) long(r *recording, first, end int) {
 	if r.dev.info.SubgroupShuffle {
 		weights += "_shuffle"
 	}
-	a.pass(r, shader{name: weights, constants: []uint32{uint32(a.part), uint32(weighThreads)}}, weighThreads, first, end, a.chunks, weighTiles, rows,
+	a.pass(r, shader{name: weights, subgroup: r.dev.info.Subgroup, constants: []uint32{uint32(a.part), uint32(weighThreads)}}, weighThreads, first, end, a.chunks, weighTiles, rows,
 		[]int{bindCache, bindMaxima}, []int{bindScores, bindPartials})
 
 	channelTiles := ceilDiv(op.HeadDim, 64)

@@ -202,7 +202,7 @@ func (a *attention) row(r *recording, store int, ropes *[2]*Op) {
 	}
 	constants := slices.Concat([]uint32{uint32(threads), uint32(op.HeadDim), uint32(a.tileHeads), uint32(a.tileRows)}, a.variants(),
 		[]uint32{uint32(a.span), uint32(threads), rope, pairs, uint32(channels), uint32(keys)})
-	r.chained(shader{name: r.units("attend_row"), constants: constants}, append(a.push(0, 1), pushConstants(store)...),
+	r.chained(shader{name: r.units("attend_row"), subgroup: r.dev.info.Subgroup, constants: constants}, append(a.push(0, 1), pushConstants(store)...),
 		op.Heads, ceilDiv(16*vectors, channels), 1, uses...)
 }
 
@@ -222,8 +222,8 @@ func (r *recording) dead(b Buf, i int) bool {
 
 func (a *attention) short(r *recording, first, end int) {
 	threads := a.shortThreads(r)
-	a.pass(r, shader{name: r.units("attend_short"), constants: append(a.variants(), uint32(a.span), uint32(threads))}, threads,
-		first, end, a.op.Heads, end-first, 1, []int{bindQueries, bindCache}, []int{bindDst})
+	s := shader{name: r.units("attend_short"), subgroup: r.dev.info.Subgroup, constants: append(a.variants(), uint32(a.span), uint32(threads))}
+	a.pass(r, s, threads, first, end, a.op.Heads, end-first, 1, []int{bindQueries, bindCache}, []int{bindDst})
 }
 
 // shortThreads is the size of a workgroup of attend_short.comp: an invocation for each position, within bounds.

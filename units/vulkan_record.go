@@ -135,7 +135,8 @@ func (r *recording) fail(err error) {
 	}
 }
 
-// shader names a pipeline: the shader, a required subgroup size or 0, and specialisation constants from 0.
+// shader names a pipeline: the shader, a required subgroup size or 0, and specialisation constants from 0. Those that look at which
+// invocations of a workgroup are a subgroup require its size: a device may run others with fewer invocations than it says.
 type shader struct {
 	name      string
 	subgroup  int
