@@ -21,7 +21,7 @@ void main() {
     uint row = first + gl_WorkGroupID.z;
     uint head = gl_WorkGroupID.y;
     uint channel = gl_GlobalInvocationID.x;
-    if (channel >= HD || slotOf(row) == NO_SLOT) {
+    if (channel >= HD) {
         return;
     }
     uint n = rowHead(row, head);

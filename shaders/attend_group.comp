@@ -272,9 +272,6 @@ void sumValues() {
 void main() {
     t = tileOf(gl_WorkGroupID.x, gl_WorkGroupID.y);
     slot = slotOf(t.row);
-    if (slot == NO_SLOT) {
-        return;
-    }
     pos = positionOf(t.row);
     lo = lowest(pos);
     hi = uint(pos) + 1u;

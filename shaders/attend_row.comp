@@ -367,10 +367,6 @@ void compute() {
     row = first;
     head = gl_WorkGroupID.x;
     slot = slotOf(row);
-    if (slot == NO_SLOT) {
-        await(awaited, workgroups);
-        return;
-    }
     pos = positionOf(row);
     kvHead = head / (heads / kvHeads);
     base = firstBlock(pos);

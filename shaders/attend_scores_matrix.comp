@@ -248,8 +248,6 @@ void main() {
     uint to;
     for (uint from = t.row; from < min(end, t.row + TILE_ROWS); from = to) {
         to = runEnd(t, from);
-        if (slotOf(from) != NO_SLOT) {
-            run(t, from, to);
-        }
+        run(t, from, to);
     }
 }

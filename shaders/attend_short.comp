@@ -73,9 +73,6 @@ void main() {
     row = first + gl_WorkGroupID.y;
     head = gl_WorkGroupID.x;
     slot = slotOf(row);
-    if (slot == NO_SLOT) {
-        return;
-    }
     pos = positionOf(row);
     uint tid = gl_LocalInvocationID.x;
     kvHead = head / (heads / kvHeads);

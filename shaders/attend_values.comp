@@ -99,8 +99,6 @@ void main() {
     uint to;
     for (uint from = t.row; from < min(end, t.row + TILE_ROWS); from = to) {
         to = runEnd(t, from);
-        if (slotOf(from) != NO_SLOT) {
-            run(t, from, to, channel);
-        }
+        run(t, from, to, channel);
     }
 }

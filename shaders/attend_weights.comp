@@ -43,7 +43,7 @@ void main() {
     uint chunk = gl_WorkGroupID.x;
     uint slot = slotOf(row);
     int pos = positionOf(row);
-    if (slot == NO_SLOT || chunk >= chunkCount(pos)) {
+    if (chunk >= chunkCount(pos)) {
         return;
     }
     uint n = rowHead(row, head);

@@ -125,7 +125,7 @@ shared uint quad[TILE == 4u ? 2u * 4u * 4u * HDV : 1u]; // [limbs][rows][words] 
 
 // together says that the rows of the tile are four positions that share the words of the values.
 bool together(uint row0) {
-    if (TILE != 4u || row0 + TILE > rows || slotOf(row0) == NO_SLOT || uint(positionOf(row0)) % 4u != 0u) {
+    if (TILE != 4u || row0 + TILE > rows || uint(positionOf(row0)) % 4u != 0u) {
         return false;
     }
     for (uint i = 1u; i < TILE; i++) {
@@ -170,10 +170,8 @@ void main() {
     int inputExponent = real ? exponentOfRow(row) : 0;
     bool wide = real && wideRow(row);
 #endif
-    uvec2 place = real ? stepRows[row] : uvec2(NO_SLOT, 0u);
-    bool seen = place.x != NO_SLOT;
-    uint slot = seen ? place.x : 0u;
-    int pos = seen ? int(place.y) : 0;
+    uint slot = real ? slotOf(row) : 0u;
+    int pos = real ? positionOf(row) : 0;
     if (lane == 0u) {
         tops[r] = 0u;
     }
@@ -183,7 +181,7 @@ void main() {
     uint block = 4u * (((slot * stored + head) * blocks + uint(pos) / BLOCK) * BLOCK_VECTORS); // in words
     bool byQuads = part == VALUE && together(row0);
     uvec4 before[PER * 2u]; // words of the cache, both limbs of four channels
-    if (part == VALUE && seen && !byQuads) {
+    if (part == VALUE && real && !byQuads) {
         [[unroll]] for (uint i = 0u; i < PER; i++) {
             [[unroll]] for (uint c = 0u; c < 4u; c++) {
                 uint at = valueWord(block, min(4u * (i * LANES + lane) + c, HDP - 1u), p);
@@ -198,7 +196,7 @@ void main() {
     uint base = r * HDP;
     [[unroll]] for (uint i = 0u; i < PER; i++) {
         uint w = i * LANES + lane;
-        if (seen && 4u * w < HD) {
+        if (real && 4u * w < HD) {
             values[base / 4u + w] = finishWord(loaded[i], row, head * (HD / 4u) + w, inputExponent, wide);
         }
     }
@@ -208,7 +206,7 @@ void main() {
 #endif
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
-        v[i] = seen ? headWord(part, base, pos, i * LANES + lane) : vec4(0.0);
+        v[i] = real ? headWord(part, base, pos, i * LANES + lane) : vec4(0.0);
         top = max(top, max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
     }
     if (LANES % gl_SubgroupSize == 0u) {
@@ -221,14 +219,14 @@ void main() {
     }
     barrier();
     top = tops[r];
-    if (seen && lane == 0u && top >= INF_BITS) {
+    if (real && lane == 0u && top >= INF_BITS) {
         fail(part == QUERY ? queryOp : op, row);
     }
     int e = rowExponent(min(top, INF_BITS - 1u));
     float scale = pow2(-e);
 
     uint query = 4u * ((row * heads + head) * (2u * HDV + 1u));
-    if (seen && lane == 0u) {
+    if (real && lane == 0u) {
         if (part == QUERY) {
             queries[query + 8u * HDV] = uint(e);
         } else {
@@ -237,7 +235,7 @@ void main() {
     }
     [[unroll]] for (uint i = 0u; i < PER; i++) {
         uint w = i * LANES + lane;
-        if (!seen || w >= 4u * HDV) {
+        if (!real || w >= 4u * HDV) {
             continue;
         }
         ivec4 hi, lo;

@@ -23,7 +23,7 @@ layout(push_constant) uniform Push {
 void main() {
     uint row = gl_WorkGroupID.y;
     uint i = gl_GlobalInvocationID.x;
-    if (i >= heads * pairs || slotOf(row) == NO_SLOT) {
+    if (i >= heads * pairs) {
         return;
     }
     uint pair = i % pairs;
