@@ -66,7 +66,7 @@ head, which picks the token. The answer is the unsplit answer, to the bit, and d
 
 MODEL is org/name[@revision] on the hub, a folder in hub layout, builtin (the default), or synthetic:NAME.`,
 		Example: `  dchain generate --spawn 2 "Once upon a time"
-  dchain serve-stage --model Qwen/Qwen2.5-0.5B-Instruct --layers 12-23 --listen :7400
+  dchain serve-stage --model Qwen/Qwen2.5-0.5B-Instruct --layers 12-23 --listen :7433
   dchain inspect Qwen/Qwen2.5-0.5B-Instruct --layers 0-11`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -131,13 +131,13 @@ func (d *vulkanDevice) start() error {
 	}
 	switch {
 	case !slices.Contains(tiers, d.tier):
-		return fmt.Errorf("it has no units of tier %q, it has %v: %w", d.tier, tiers, vk.ErrUnavailable)
+		return vk.Unavailable(fmt.Sprintf("it has no units of tier %q, it has %v", d.tier, tiers))
 	case !d.info.SubgroupArithmetic:
-		return fmt.Errorf("it has no reductions over subgroups: %w", vk.ErrUnavailable)
+		return vk.Unavailable("it has no reductions over subgroups")
 	case d.info.Subgroup < minSubgroup:
-		return fmt.Errorf("subgroups of %d invocations, want %d: %w", d.info.Subgroup, minSubgroup, vk.ErrUnavailable)
+		return vk.Unavailable(fmt.Sprintf("subgroups of %d invocations, want %d", d.info.Subgroup, minSubgroup))
 	case d.info.MaxShared < 32<<10 || d.info.MaxInvocations < 256:
-		return fmt.Errorf("workgroups of %d invocations with %d bytes, want 256 with 32,768: %w", d.info.MaxInvocations, d.info.MaxShared, vk.ErrUnavailable)
+		return vk.Unavailable(fmt.Sprintf("workgroups of %d invocations with %d bytes, want 256 with 32,768", d.info.MaxInvocations, d.info.MaxShared))
 	}
 	d.plain, d.fewRows = d.info.CPU(), min(8, d.info.Subgroup)
 	if d.plain {

@@ -44,15 +44,15 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 	var reason *C.char
 	proc := C.shim_load(&reason)
 	if proc == nil {
-		return nil, unavailable("there is no Vulkan library: " + C.GoString(reason))
+		return nil, Unavailable("there is no Vulkan library: " + C.GoString(reason))
 	}
 	vulkan.SetGetInstanceProcAddr(proc)
 	if err := vulkan.Init(); err != nil {
-		return nil, unavailable(fmt.Sprintf("starting the Vulkan library: %v", err))
+		return nil, Unavailable(fmt.Sprintf("starting the Vulkan library: %v", err))
 	}
 	version := min(uint32(C.shim_api_version()), vulkan.MakeVersion(1, 3, 0))
 	if version < vulkan.MakeVersion(1, 1, 0) {
-		return nil, unavailable("the Vulkan library is older than version 1.1")
+		return nil, Unavailable("the Vulkan library is older than version 1.1")
 	}
 	app := vulkan.ApplicationInfo{SType: vulkan.StructureTypeApplicationInfo, PApplicationName: "dchain\x00", ApiVersion: version}
 	create := vulkan.InstanceCreateInfo{SType: vulkan.StructureTypeInstanceCreateInfo, PApplicationInfo: &app}
@@ -66,7 +66,7 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 		return nil, err
 	}
 	if err := vulkan.InitInstance(in); err != nil {
-		return nil, unavailable(fmt.Sprintf("starting the Vulkan library: %v", err))
+		return nil, Unavailable(fmt.Sprintf("starting the Vulkan library: %v", err))
 	}
 	C.shim_instance(unsafe.Pointer(in))
 	var n uint32
@@ -74,7 +74,7 @@ var instance = sync.OnceValues(func() ([]physical, error) {
 		return nil, err
 	}
 	if n == 0 {
-		return nil, unavailable("the Vulkan library knows no device")
+		return nil, Unavailable("the Vulkan library knows no device")
 	}
 	handles := make([]vulkan.PhysicalDevice, n)
 	if err := check("vkEnumeratePhysicalDevices", int(vulkan.EnumeratePhysicalDevices(in, &n, handles))); err != nil {
@@ -167,7 +167,7 @@ func (p *physical) query(handle vulkan.PhysicalDevice, instanceVersion uint32) e
 	p.api = min(props.ApiVersion, instanceVersion)
 	name, _, _ := strings.Cut(string(props.DeviceName[:]), "\x00")
 	if p.api < vulkan.MakeVersion(1, 1, 0) {
-		return unavailable(fmt.Sprintf("%s has Vulkan %d.%d, want at least 1.1", name, p.api>>22, p.api>>12&0x3ff))
+		return Unavailable(fmt.Sprintf("%s has Vulkan %d.%d, want at least 1.1", name, p.api>>22, p.api>>12&0x3ff))
 	}
 	if err := check("vkGetPhysicalDeviceProperties2", int(C.shim_query(unsafe.Pointer(handle), C.uint32_t(p.api), &p.extra))); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -246,7 +246,7 @@ func (p *physical) pickQueue() (timestamps bool, err error) {
 		}
 	}
 	if best < 0 {
-		return false, fmt.Errorf("no queue that computes: %w", ErrUnavailable)
+		return false, Unavailable("no queue that computes")
 	}
 	p.family = uint32(best)
 	return timestamps, nil

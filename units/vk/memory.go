@@ -81,7 +81,7 @@ func (d *Device) memoryTypes(bits uint32, kind Kind) ([]uint32, error) {
 		take(anything)
 	}
 	if len(types) == 0 {
-		return nil, fmt.Errorf("no memory of kind %d: %w", kind, ErrUnavailable)
+		return nil, Unavailable(fmt.Sprintf("no memory of kind %d", kind))
 	}
 	return types, nil
 }

@@ -4,7 +4,7 @@ package vk
 
 import "time"
 
-const errStub = unavailable("this program is built without Vulkan, which takes cgo on 64-bit Linux and no tag novulkan")
+const errStub = Unavailable("this program is built without Vulkan, which takes cgo on 64-bit Linux and no tag novulkan")
 
 // Built says whether this program can use Vulkan at all.
 const Built = false

@@ -19,11 +19,11 @@ var (
 	ErrOutOfMemory = errors.New("out of Vulkan memory")
 )
 
-// unavailable says why there is no Vulkan to use: it is an ErrUnavailable whose text is the reason alone.
-type unavailable string
+// Unavailable says why there is no Vulkan to use: it is an ErrUnavailable whose text is the reason alone.
+type Unavailable string
 
-func (e unavailable) Error() string        { return string(e) }
-func (e unavailable) Is(target error) bool { return target == ErrUnavailable }
+func (e Unavailable) Error() string        { return string(e) }
+func (e Unavailable) Is(target error) bool { return target == ErrUnavailable }
 
 // Error is a failed call.
 type Error struct {
