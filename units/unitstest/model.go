@@ -84,15 +84,39 @@ func (b *bench) project(a units.Buf, n int, mode units.WeightMode, scale float64
 	return dst
 }
 
-// position names a cached row.
-type position struct{ layer, slot, pos, head int }
+// track names the cached rows of a head.
+type track struct{ layer, slot, head int }
 
-type cached struct{ k, v map[position]qrow }
+// cached is the rows of each head, by their positions.
+type cached struct{ k, v map[track][]qrow }
 
-func newCached() *cached { return &cached{map[position]qrow{}, map[position]qrow{}} }
+func newCached() *cached { return &cached{map[track][]qrow{}, map[track][]qrow{}} }
 
-// reference interprets the program for a batch, operation by operation.
+// put is to with a row at a position.
+func put(to []qrow, pos int, row qrow) []qrow {
+	for len(to) <= pos {
+		to = append(to, qrow{})
+	}
+	to[pos] = row
+	return to
+}
+
+// reference is the output of the program for a batch.
 func (b *bench) reference(kv *cached, rows []units.Row, in []f32) []f32 {
+	return joined(b.interpret(kv, rows, in), b.prog.Out)
+}
+
+// joined is a buffer of all rows.
+func joined(bufs []map[units.Buf][]f32, buf units.Buf) []f32 {
+	var out []f32
+	for _, row := range bufs {
+		out = append(out, row[buf]...)
+	}
+	return out
+}
+
+// interpret interprets the program for a batch, operation by operation: what each row has in its float32 buffers at the end.
+func (b *bench) interpret(kv *cached, rows []units.Row, in []f32) []map[units.Buf][]f32 {
 	bufs := make([]map[units.Buf][]f32, len(rows))
 	limbs := make([]map[units.Buf]qrow, len(rows))
 	w := b.prog.Bufs[b.prog.In].Width
@@ -105,11 +129,7 @@ func (b *bench) reference(kv *cached, rows []units.Row, in []f32) []f32 {
 			b.step(op, kv, row, bufs[r], limbs[r])
 		}
 	}
-	var out []f32
-	for r := range rows {
-		out = append(out, bufs[r][b.prog.Out]...)
-	}
-	return out
+	return bufs
 }
 
 func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f32, limbs map[units.Buf]qrow) {
@@ -148,19 +168,15 @@ func (b *bench) step(op units.Op, kv *cached, row units.Row, f map[units.Buf][]f
 	case units.OpStoreKV:
 		spec := b.prog.Cache.Spec()
 		for h := range spec.KVHeads {
-			p := position{op.CacheLayer, row.Slot, row.Pos, h}
-			kv.k[p] = quantise(a[h*spec.HeadDim:(h+1)*spec.HeadDim], false)
-			kv.v[p] = quantise(f[op.B][h*spec.HeadDim:(h+1)*spec.HeadDim], false)
+			at := track{op.CacheLayer, row.Slot, h}
+			kv.k[at] = put(kv.k[at], row.Pos, quantise(a[h*spec.HeadDim:(h+1)*spec.HeadDim], false))
+			kv.v[at] = put(kv.v[at], row.Pos, quantise(f[op.B][h*spec.HeadDim:(h+1)*spec.HeadDim], false))
 		}
 	case units.OpAttend:
 		var y []f32
 		for h := range op.Heads {
-			var k, v []qrow
-			for p := range row.Pos + 1 {
-				at := position{op.CacheLayer, row.Slot, p, h / (op.Heads / op.KVHeads)}
-				k, v = append(k, kv.k[at]), append(v, kv.v[at])
-			}
-			y = append(y, attend(a[h*op.HeadDim:(h+1)*op.HeadDim], k, v, op, b.slope(op, h))...)
+			at, n := track{op.CacheLayer, row.Slot, h / (op.Heads / op.KVHeads)}, row.Pos+1
+			y = append(y, attend(a[h*op.HeadDim:(h+1)*op.HeadDim], kv.k[at][:n], kv.v[at][:n], op, b.slope(op, h))...)
 		}
 		f[op.Dst] = y
 	case units.OpSoftcap:
@@ -254,13 +270,14 @@ func (b *bench) run(e units.Executable, rows []units.Row, in []f32) []f32 {
 // everyBuffer compares the device with the reference on each float32 buffer of the program in turn.
 func (b *bench) everyBuffer(rows []units.Row, in []f32) {
 	b.t.Helper()
+	want := b.interpret(newCached(), rows, in)
 	for buf, spec := range b.prog.Bufs {
 		if spec.Kind != units.F32 {
 			continue
 		}
 		b.prog.Out = units.Buf(buf)
 		got := b.run(b.compile(), rows, in)
-		same(b.t, fmt.Sprintf("buffer %d", buf), got, b.reference(newCached(), rows, in), spec.Width)
+		same(b.t, fmt.Sprintf("buffer %d", buf), got, joined(want, b.prog.Out), spec.Width)
 	}
 }
 
