@@ -21,6 +21,7 @@ type followingDevice struct {
 	units.Device
 	refuses  func(step int64) bool   // this step is not run ahead; nil for none
 	fails    func(await int64) error // of this Wait; nil for none
+	refused  func() error            // of a Run at this moment; nil for none
 	followed atomic.Int64
 	awaited  atomic.Int64
 	wasted   atomic.Int64
@@ -52,6 +53,11 @@ var errMisuse = errors.New("a step is under way, or none is")
 func (e *followingExecutable) Run(rows []units.Row, in, out []float32) error {
 	if len(e.steps) > 0 {
 		return errMisuse
+	}
+	if e.dev.refused != nil {
+		if err := e.dev.refused(); err != nil {
+			return err
+		}
 	}
 	return e.Executable.Run(rows, in, out)
 }
@@ -291,12 +297,17 @@ func TestAheadFails(t *testing.T) {
 	m := openModel(t, "tales-qwen2")
 	for _, fault := range []error{vk.ErrDeviceLost, &units.AuditError{Op: units.OpAdd}} {
 		var down atomic.Bool
-		dev := &followingDevice{Device: newDevice(t, 2), fails: func(await int64) error {
+		fails := func() error {
+			if !down.Load() {
+				return nil
+			}
+			return fmt.Errorf("running a program: %w", fault)
+		}
+		dev := &followingDevice{Device: newDevice(t, 2), refused: fails, fails: func(await int64) error {
 			if await > 3 {
 				down.Store(true)
-				return fmt.Errorf("running a program: %w", fault)
 			}
-			return nil
+			return fails()
 		}}
 		h, _ := tableHead(t, m, dev, aheadContext, 3)
 		prompt := longPrompt(t, m, 5)[:5]
