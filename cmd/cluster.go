@@ -82,7 +82,7 @@ func (c *cluster) open(ctx context.Context, needs clusterNeeds) error {
 	if r := c.req; !r.split() && r.layers.Len() > 0 && r.layers != c.ownLayers() {
 		return usageError("--layers %v: without stages the head runs all layers", r.layers)
 	}
-	if err := c.openDevice(needs); err != nil {
+	if err := c.openDevice(ctx, needs); err != nil {
 		return err
 	}
 	fits := func(readout bool) error {
@@ -156,14 +156,14 @@ func (c *cluster) checkFit(needs clusterNeeds, have int64, device string, alike 
 }
 
 // openDevice opens what is to compute and gates it at the shapes that this process, and the stages it spawns, will use.
-func (c *cluster) openDevice(needs clusterNeeds) error {
+func (c *cluster) openDevice(ctx context.Context, needs clusterNeeds) error {
 	fits := func(have int64, device string, alike []int) error {
 		return c.checkFit(needs, have, device, alike, true)
 	}
 	layers := c.ownLayers().Len() > 0 || c.req.spawn > 0
 	shapes := gateShapes(&c.model.Spec, c.req.mode, layers, true, min(c.positions, headGateContext))
 	var err error
-	c.device, c.gate, err = c.app.openDevice(&c.req.backendFlags, units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, fits, shapes)
+	c.device, c.gate, err = c.app.openDevice(ctx, &c.req.backendFlags, units.CPUOptions{Threads: c.req.threads, AuditEvery: c.req.audit}, fits, shapes)
 	if err != nil {
 		return err
 	}

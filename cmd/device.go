@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ type kernelGate struct {
 
 // gateBackend opens a backend and compares it with the reference. The device is nil unless it passes. An error is one that
 // no other backend mends; a Vulkan device that cannot be opened or fails under way is left like one that gives wrong bits.
-func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, error) {
+func gateBackend(ctx context.Context, b backend, shapes units.GateShapes) (units.Device, kernelGate, error) {
 	g := kernelGate{Kernels: b.name, Device: b.name, memory: b.memory, gpu: b.gpu, alike: b.alike}
 	mend := strings.HasPrefix(b.name, vulkanPrefix)
 	device, err := b.open()
@@ -73,7 +74,7 @@ func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, 
 	}
 	g.Device = device.Name()
 	start := time.Now()
-	g.report, err = units.Gate(device, shapes)
+	g.report, err = units.Gate(ctx, device, shapes)
 	g.Seconds = time.Since(start).Seconds()
 	switch {
 	case units.WrongBit(err):
@@ -81,7 +82,7 @@ func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, 
 		return nil, g, device.Close()
 	case err != nil:
 		device.Close()
-		if mend {
+		if mend && ctx.Err() == nil {
 			g.Error, err = err.Error(), nil
 		}
 		return nil, g, err
@@ -92,12 +93,12 @@ func gateBackend(b backend, shapes units.GateShapes) (units.Device, kernelGate, 
 
 // openDevice opens the best backend that the flags allow, that has the memory and that gives the reference's bits at the given
 // shapes. Those that do not are reported and not used; without any that does, nothing is computed.
-func (a *app) openDevice(f *backendFlags, o units.CPUOptions, fits fits, shapes units.GateShapes) (units.Device, kernelGate, error) {
+func (a *app) openDevice(ctx context.Context, f *backendFlags, o units.CPUOptions, fits fits, shapes units.GateShapes) (units.Device, kernelGate, error) {
 	backends, err := a.backends(f, o, fits)
 	if err != nil {
 		return nil, kernelGate{}, err
 	}
-	return a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) { return gateBackend(b, shapes) })
+	return a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) { return gateBackend(ctx, b, shapes) })
 }
 
 func (a *app) firstPassing(backends []backend, gate func(backend) (units.Device, kernelGate, error)) (units.Device, kernelGate, error) {

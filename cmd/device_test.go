@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"runtime"
@@ -160,7 +161,7 @@ func TestAuditDemotion(t *testing.T) {
 				return &auditedDevice{Device: d, matrix: matrix}, err
 			}, freeMemory, false, nil}
 		}
-		left, err := a.takeDevice(opts, []backend{backendOf("fast", matrix), backendOf("slow", ""), backendOf("slower", "")},
+		left, err := a.takeDevice(t.Context(), opts, []backend{backendOf("fast", matrix), backendOf("slow", ""), backendOf("slower", "")},
 			units.GateShapes{Linears: []units.LinearShape{{N: 16, K: 64}}}, new(atomic.Bool))
 		if err != nil {
 			t.Errorf("wrong in matrices of %q: %v", matrix, err)
@@ -169,6 +170,20 @@ func TestAuditDemotion(t *testing.T) {
 		defer opts.Device.Close()
 		if len(left) != 1 || left[0].name != "slower" || !strings.Contains(stderr.String(), "the fast kernels are not used, they gave a wrong bit: ") {
 			t.Errorf("wrong in matrices of %q: %d backends are left, said %q", matrix, len(left), stderr.String())
+		}
+	}
+}
+
+// A command that is interrupted while it gates tries no other backend and computes nothing.
+func TestGatesAreInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, name := range []string{"generic", vulkanPrefix + "dp4a"} {
+		b := cpuBackend("generic", units.CPUOptions{Threads: 1})
+		b.name = name
+		device, g, err := gateBackend(ctx, b, units.GateShapes{Norms: []int{64}})
+		if device != nil || g.Passed || exitCode(err) != exitInterrupted {
+			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}
 }

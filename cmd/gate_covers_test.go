@@ -81,7 +81,7 @@ func gatesCover(t *testing.T, dev units.Device, name string, mode units.WeightMo
 	defer m.Close()
 	positions := min(promptLen+answerLen, m.Spec.MaxPos)
 	gated := notedShaders(dev, func() {
-		_, err = units.Gate(dev, gateShapes(&m.Spec, mode, true, true, min(positions, headGateContext)))
+		_, err = units.Gate(t.Context(), dev, gateShapes(&m.Spec, mode, true, true, min(positions, headGateContext)))
 	})
 	if err != nil {
 		t.Fatal(err)

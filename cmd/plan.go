@@ -168,7 +168,7 @@ func (a *app) planPeers(ctx context.Context, m *inspect.Model, mode units.Weight
 	if opts.Peers, err = parsePeers(f.peers); err != nil {
 		return nil, err
 	}
-	probe, gate, err := a.probeSelf(&m.Spec, mode, f)
+	probe, gate, err := a.probeSelf(ctx, &m.Spec, mode, f)
 	if err != nil {
 		return nil, err
 	}
@@ -228,8 +228,8 @@ func commonContext(peers []*stage.Peer, positions int, f *planFlags) (int, error
 }
 
 // probeSelf measures this machine, with the backend that passes the gates.
-func (a *app) probeSelf(s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, kernelGate, error) {
-	device, gate, err := a.openDevice(&f.backendFlags, units.CPUOptions{Threads: f.threads}, anyMemory, gateShapes(s, mode, true, true, headGateContext))
+func (a *app) probeSelf(ctx context.Context, s *inspect.Spec, mode units.WeightMode, f *planFlags) (units.ProbeResult, kernelGate, error) {
+	device, gate, err := a.openDevice(ctx, &f.backendFlags, units.CPUOptions{Threads: f.threads}, anyMemory, gateShapes(s, mode, true, true, headGateContext))
 	if err != nil {
 		return units.ProbeResult{}, gate, err
 	}

@@ -132,7 +132,7 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 		return err
 	}
 	for _, b := range backends {
-		device, g, err := gateBackend(b, shapes)
+		device, g, err := gateBackend(ctx, b, shapes)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 		if r.Used == "" {
 			err = r.measure(device, b.name)
 		}
-		if err = errors.Join(err, device.Close()); err != nil {
+		if err = errors.Join(err, ctx.Err(), device.Close()); err != nil {
 			return err
 		}
 	}

@@ -184,13 +184,13 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 		return err
 	}
 	shapes := gateShapes(&m.Spec, opts.Mode, true, opts.Readout, stageGateContext)
-	if backends, err = a.takeDevice(opts, backends, shapes, gpu); err != nil {
+	if backends, err = a.takeDevice(ctx, opts, backends, shapes, gpu); err != nil {
 		return err
 	}
-	opts.Demote = func(context.Context) (units.Device, transport.Hello, error) {
+	opts.Demote = func(ctx context.Context) (units.Device, transport.Hello, error) {
 		err := opts.Device.Close()
 		if err == nil {
-			backends, err = a.takeDevice(opts, backends, shapes, gpu)
+			backends, err = a.takeDevice(ctx, opts, backends, shapes, gpu)
 		}
 		if err == nil {
 			a.ui.noteOnce("demoted to " + opts.Device.Name())
@@ -203,13 +203,13 @@ func (a *app) measure(ctx context.Context, opts *stage.ServerOptions, f *serveFl
 
 // takeDevice opens the first of the backends that passes the gates, measures it, and returns those after it. gpu is
 // set to whether it is one.
-func (a *app) takeDevice(opts *stage.ServerOptions, backends []backend, shapes units.GateShapes, gpu *atomic.Bool) ([]backend, error) {
+func (a *app) takeDevice(ctx context.Context, opts *stage.ServerOptions, backends []backend, shapes units.GateShapes, gpu *atomic.Bool) ([]backend, error) {
 	if len(backends) == 0 {
 		return nil, errors.New("--backend allows no other")
 	}
 	var probe units.ProbeResult
 	device, gate, err := a.firstPassing(backends, func(b backend) (units.Device, kernelGate, error) {
-		device, gate, err := gateBackend(b, shapes)
+		device, gate, err := gateBackend(ctx, b, shapes)
 		if device == nil {
 			return nil, gate, err
 		}
@@ -360,7 +360,7 @@ func (a *app) openAssigned(ctx context.Context, name string, opts *stage.ServerO
 	if err != nil || name == "builtin" { // gated at the start
 		return m, err
 	}
-	report, err := units.Gate(opts.Device, gateShapes(&m.Spec, opts.Mode, true, opts.Readout, stageGateContext))
+	report, err := units.Gate(ctx, opts.Device, gateShapes(&m.Spec, opts.Mode, true, opts.Readout, stageGateContext))
 	if err != nil {
 		m.Close()
 		return nil, err

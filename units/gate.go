@@ -1,6 +1,7 @@
 package units
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -87,7 +88,7 @@ const (
 
 // Gate runs every kind of operation at the given shapes on seeded random and extreme inputs, in batches and row by row,
 // and compares with the plain reference bit for bit. It returns *GateError on the first wrong bit.
-func Gate(dev Device, shapes GateShapes) (GateReport, error) {
+func Gate(ctx context.Context, dev Device, shapes GateShapes) (GateReport, error) {
 	start := time.Now()
 	report := GateReport{Device: dev.Name()}
 	// Weights are no memory of the collector's: what it has not collected when they come, it leaves beside all of them.
@@ -99,7 +100,7 @@ func Gate(dev Device, shapes GateShapes) (GateReport, error) {
 		return report, err
 	}
 	defer ref.Close()
-	common := newGateCommon(dev, ref)
+	common := newGateCommon(ctx, dev, ref)
 	checks := gateChecks(shapes)
 	gates := make([]*gate, len(checks))
 	var failed atomic.Int64 // the first in order

@@ -1,6 +1,7 @@
 package units
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 
 // gateCommon is what the checks of a device share.
 type gateCommon struct {
+	ctx      context.Context // when it ends, no more is run
 	dev, ref *scope
 	turn     sync.Mutex // held while dev runs, so that it has all its threads
 
@@ -24,8 +26,8 @@ type gateMatrix struct {
 	ref bool
 }
 
-func newGateCommon(dev, ref Device) *gateCommon {
-	return &gateCommon{dev: &scope{Device: dev}, ref: &scope{Device: ref}, matrices: map[gateMatrix]func() (Linear, error){}}
+func newGateCommon(ctx context.Context, dev, ref Device) *gateCommon {
+	return &gateCommon{ctx: ctx, dev: &scope{Device: dev}, ref: &scope{Device: ref}, matrices: map[gateMatrix]func() (Linear, error){}}
 }
 
 // close gives back the matrices, when all checks are closed.
@@ -89,6 +91,9 @@ type gatePair struct {
 
 // pair compiles the program on both devices. That of dev gets ready for these batches meanwhile: see ready.
 func (g *gate) pair(build builder, batches ...[]Row) (*gatePair, error) {
+	if err := g.common.ctx.Err(); err != nil {
+		return nil, err
+	}
 	compile := func(d Device) (Executable, Program, error) {
 		s := gateSeries(g.seed)
 		p, err := build(d, &s)
@@ -232,6 +237,9 @@ func prepare(dev Executable, batches ...[]Row) error {
 func (g *gate) run(dev Executable, rows []Row, in, out []float32) error {
 	g.common.turn.Lock()
 	defer g.common.turn.Unlock()
+	if err := g.common.ctx.Err(); err != nil {
+		return err
+	}
 	return dev.Run(rows, in, out)
 }
 

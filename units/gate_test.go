@@ -1,6 +1,7 @@
 package units
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
@@ -31,7 +32,7 @@ func TestGateLeavesNoMemory(t *testing.T) {
 	}
 	debug.FreeOSMemory()
 	before := inUse()
-	_, err := Gate(dev, GateShapes{Linears: []LinearShape{{4864, 896, Int8}, {896, 4864, Int8}}, Acts: []int{4864}})
+	_, err := Gate(t.Context(), dev, GateShapes{Linears: []LinearShape{{4864, 896, Int8}, {896, 4864, Int8}}, Acts: []int{4864}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func TestGateLeavesNoMemory(t *testing.T) {
 
 func TestGatePasses(t *testing.T) {
 	for _, k := range kernelSets() {
-		r, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, k), gateShapes)
+		r, err := Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 2}, k), gateShapes)
 		if err != nil {
 			t.Errorf("%s: %v", k.name, err)
 		}
@@ -63,7 +64,7 @@ func TestGatePasses(t *testing.T) {
 			{Heads: 14, KVHeads: 2, HeadDim: 64, Context: 300}, // many heads share keys
 			{Heads: 6, KVHeads: 1, HeadDim: 128, Context: 200},
 		} {
-			if _, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, k), variant); err != nil {
+			if _, err := Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 2}, k), variant); err != nil {
 				t.Errorf("%s: attention of %+v: %v", k.name, variant, err)
 			}
 		}
@@ -73,7 +74,7 @@ func TestGatePasses(t *testing.T) {
 
 func TestGateCatchesFaults(t *testing.T) {
 	for name, fault := range brokenKernels() {
-		_, err := Gate(newTestDevice(t, CPUOptions{Threads: 2}, &fault.k), gateShapes)
+		_, err := Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 2}, &fault.k), gateShapes)
 		var ge *GateError
 		if !errors.As(err, &ge) || ge.Shape == "" || !(slices.Contains(fault.ops, ge.Op) || ge.Op == OpLinear) {
 			t.Errorf("%s: the gate says %v", name, err)
@@ -88,7 +89,7 @@ func TestGateCatchesFaults(t *testing.T) {
 				dst[blockSums-1][panels-1][panelRows+3] ^= 1 << 14
 			}
 		}
-		_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Linears: []LinearShape{{N: 40, K: 100}}})
+		_, err := Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Linears: []LinearShape{{N: 40, K: 100}}})
 		var ge *GateError
 		if !errors.As(err, &ge) || ge.Op != OpLinear {
 			t.Errorf("several block tiles: the gate says %v", err)
@@ -116,7 +117,7 @@ func TestGateCatchesFaults(t *testing.T) {
 			sums[len(sums)-1][0][7] += 1 << 10
 		}
 		for name, k := range map[string]*kernels{"pairs": &pairs, "scores": &scores, "values": &values, "weights": &weights} {
-			_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, k), GateShapes{Heads: 5, KVHeads: 1, HeadDim: 64, Context: 200})
+			_, err := Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 1}, k), GateShapes{Heads: 5, KVHeads: 1, HeadDim: 64, Context: 200})
 			var ge *GateError
 			if !errors.As(err, &ge) || ge.Op != OpAttend {
 				t.Errorf("%s of whole heads: the gate says %v", name, err)
@@ -134,7 +135,7 @@ func TestGateCatchesFaults(t *testing.T) {
 		}
 	}
 	wide := GateShapes{Heads: 8, KVHeads: 1, HeadDim: 48, Context: 300}
-	_, err := Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), wide)
+	_, err := Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 1}, &k), wide)
 	var ge *GateError
 	if !errors.As(err, &ge) || ge.Op != OpAttend {
 		t.Errorf("values: the gate says %v", err)
@@ -149,7 +150,7 @@ func TestGateCatchesFaults(t *testing.T) {
 			}
 		}
 	}
-	_, err = Gate(newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Heads: 14, KVHeads: 2, HeadDim: 64, Context: 80})
+	_, err = Gate(t.Context(), newTestDevice(t, CPUOptions{Threads: 1}, &k), GateShapes{Heads: 14, KVHeads: 2, HeadDim: 64, Context: 80})
 	if !errors.As(err, &ge) || ge.Op != OpAttend {
 		t.Errorf("values far apart: the gate says %v", err)
 	}
@@ -190,5 +191,29 @@ func TestMemoryBandwidth(t *testing.T) {
 				t.Fatalf("%s: sum of %d words is %d, want %d", k.name, n, got, want)
 			}
 		}
+	}
+}
+
+// TestGateEnds: a gate that nobody waits for any more stops between the runs of its programs.
+func TestGateEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	dev := newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels)
+	g := newGate(newGateCommon(ctx, dev, dev))
+	e, err := g.pair(func(Device, *gateSeries) (Program, error) {
+		return Program{In: 0, Out: 1, Bufs: []BufSpec{{F32, 8}, {F32, 8}}, Ops: []Op{{Kind: OpScale, Dst: 1, A: 0, B: None, Scale: 2}}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, 8)
+	if err := g.run(e.dev, rowsAt(0, 1), x, x); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := g.run(e.dev, rowsAt(0, 1), x, x); !errors.Is(err, context.Canceled) {
+		t.Errorf("running: %v", err)
+	}
+	if _, err := Gate(ctx, dev, gateShapes); !errors.Is(err, context.Canceled) {
+		t.Errorf("gating: %v", err)
 	}
 }

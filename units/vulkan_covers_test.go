@@ -25,7 +25,7 @@ func TestVulkanGateCovers(t *testing.T) {
 				d.useMatrices()
 				d.plain = false
 			}
-			_, err := Gate(d, GateShapes{Norms: []int{s.hidden}, Embeds: []int{s.hidden}, Acts: []int{s.inter},
+			_, err := Gate(t.Context(), d, GateShapes{Norms: []int{s.hidden}, Embeds: []int{s.hidden}, Acts: []int{s.inter},
 				Linears: []LinearShape{{q, s.hidden, Int8}, {kv, s.hidden, Int8}, {s.hidden, q, Int8}, {s.inter, s.hidden, Int8}, {s.hidden, s.inter, Int8}},
 				Heads:   s.heads, KVHeads: s.kvHeads, HeadDim: s.headDim, RotaryDim: s.headDim, Context: 80})
 			if err != nil {

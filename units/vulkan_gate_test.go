@@ -42,7 +42,7 @@ func vulkanTiersTest(t *testing.T, f func(t *testing.T, d *vulkanDevice)) {
 func TestVulkanClose(t *testing.T) {
 	d := vulkanTest(t, VulkanOptions{})
 	before := len(d.buffers)
-	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{N: 40, K: 70}}, Norms: []int{70}, Heads: 2, KVHeads: 1, HeadDim: 16, RotaryDim: 16, Context: 100}); err != nil {
+	if _, err := Gate(t.Context(), d, GateShapes{Linears: []LinearShape{{N: 40, K: 70}}, Norms: []int{70}, Heads: 2, KVHeads: 1, HeadDim: 16, RotaryDim: 16, Context: 100}); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.buffers) != before || len(d.runs) != 0 {
@@ -52,7 +52,7 @@ func TestVulkanClose(t *testing.T) {
 
 func TestVulkanGate(t *testing.T) {
 	vulkanTiersTest(t, func(t *testing.T, d *vulkanDevice) {
-		r, err := Gate(d, GateShapes{Linears: gateShapes.Linears})
+		r, err := Gate(t.Context(), d, GateShapes{Linears: gateShapes.Linears})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestVulkanGate(t *testing.T) {
 func TestVulkanShapes(t *testing.T) {
 	d := vulkanTest(t, VulkanOptions{})
 	d.plain, d.fewRows, d.steps = false, 4, []int{33}
-	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{70, 600, Int8}, {37, 70, Int8x2}}}); err != nil {
+	if _, err := Gate(t.Context(), d, GateShapes{Linears: []LinearShape{{70, 600, Int8}, {37, 70, Int8x2}}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -82,7 +82,7 @@ func TestVulkanMatrices(t *testing.T) {
 	d.tiled = true
 	d.useMatrices()
 	d.steps = []int{41} // several tiles of rows
-	if _, err := Gate(d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}, Norms: []int{150}, Heads: 6, KVHeads: 2, HeadDim: 20, RotaryDim: 12, Context: 20}); err != nil {
+	if _, err := Gate(t.Context(), d, GateShapes{Linears: []LinearShape{{150, 300, Int8x2}}, Norms: []int{150}, Heads: 6, KVHeads: 2, HeadDim: 20, RotaryDim: 12, Context: 20}); err != nil {
 		t.Fatal(err)
 	}
 }

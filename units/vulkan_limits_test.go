@@ -25,7 +25,7 @@ func TestVulkanManyOutputs(t *testing.T) {
 	for _, few := range []int{1, 4} { // rows that linear_rows.comp takes
 		d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxGroups[0] = 560 })
 		d.plain, d.fewRows = false, few
-		if _, err := Gate(d, GateShapes{Linears: []LinearShape{{16000, 64, Int8}}}); err != nil {
+		if _, err := Gate(t.Context(), d, GateShapes{Linears: []LinearShape{{16000, 64, Int8}}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -35,7 +35,7 @@ func TestVulkanManyOutputs(t *testing.T) {
 func TestVulkanParts(t *testing.T) {
 	vulkanTiersTest(t, func(t *testing.T, whole *vulkanDevice) {
 		d := limited(t, VulkanOptions{Tier: whole.tier}, func(info *vk.DeviceInfo) { info.MaxRange = 128 << 10 })
-		if _, err := Gate(d, GateShapes{Linears: []LinearShape{{300, 520, Int8}, {300, 280, Int8x2}}}); err != nil {
+		if _, err := Gate(t.Context(), d, GateShapes{Linears: []LinearShape{{300, 520, Int8}, {300, 280, Int8x2}}}); err != nil {
 			t.Error(err)
 		}
 		if whole.tier != VulkanLUT { // on which a renderer takes long for them
@@ -47,7 +47,7 @@ func TestVulkanParts(t *testing.T) {
 // TestVulkanTableParts has a table in several parts, and rows of several dispatches.
 func TestVulkanTableParts(t *testing.T) {
 	d := limited(t, VulkanOptions{}, func(info *vk.DeviceInfo) { info.MaxRange, info.MaxGroups[0] = 2500, 1 })
-	if _, err := Gate(d, GateShapes{Embeds: []int{300, 75}}); err != nil {
+	if _, err := Gate(t.Context(), d, GateShapes{Embeds: []int{300, 75}}); err != nil {
 		t.Error(err)
 	}
 	table, err := new(gateSeries).table(d, TableSpec{Rows: 37, Width: 300, Type: TableBF16})

@@ -53,7 +53,7 @@ func TestVulkanAttendPasses(t *testing.T) {
 			for _, s := range shapes {
 				perRow := 4 * s.Heads * padded(s.Context, blockPositions)
 				shortRows, tiledRows, attendScratch, attendGroups, matrixGroups = c.rows, c.tiled, int64(perRow)*c.scratchRows, c.groups, c.groups
-				if _, err := Gate(d, s); err != nil {
+				if _, err := Gate(t.Context(), d, s); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -131,7 +131,7 @@ func TestVulkanGateOps(t *testing.T) {
 		s := gateShapes
 		s.Linears = nil
 		s.Norms, s.Acts = []int{96}, []int{300}
-		if _, err := Gate(d, s); err != nil {
+		if _, err := Gate(t.Context(), d, s); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -180,7 +180,7 @@ func TestVulkanWideRows(t *testing.T) {
 
 // vulkanGate is a gate of the device, which the end of the test closes.
 func vulkanGate(t *testing.T, d *vulkanDevice) *gate {
-	c := newGateCommon(d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels))
+	c := newGateCommon(t.Context(), d, newTestDevice(t, CPUOptions{Threads: 1}, &genericKernels))
 	g := newGate(c)
 	t.Cleanup(func() {
 		if err := errors.Join(g.close(), c.close()); err != nil {

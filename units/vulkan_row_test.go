@@ -9,7 +9,7 @@ func TestVulkanRowSteps(t *testing.T) {
 	d.plain = false
 	each := 16 * d.info.Subgroup // values that a subgroup loads at a time
 	for _, l := range []LinearShape{{N: 70, K: 13*each + 70, Mode: Int8}, {N: 70, K: 6*each + 70, Mode: Int8x2}} {
-		if _, err := Gate(d, GateShapes{Linears: []LinearShape{l}}); err != nil {
+		if _, err := Gate(t.Context(), d, GateShapes{Linears: []LinearShape{l}}); err != nil {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}
