@@ -135,6 +135,9 @@ func (a *app) generate(ctx context.Context, f *generateFlags, args []string) err
 	if err != nil {
 		return err
 	}
+	if res.Finish == "length" && len(res.IDs) < f.maxTokens {
+		a.ui.note("the context of %s is full: the answer ends before the %s of -n", plan.Plural(c.positions, "position"), plan.Plural(f.maxTokens, "token"))
+	}
 	report := generation{
 		Model: modelName(req.model), ModelHash: fmt.Sprintf("%x", c.hash), PromptIDs: prompt, TokenIDs: res.IDs, Text: res.Text,
 		Finish: res.Finish, Stages: c.stageReports(), Lanes: c.lanes, Timings: res.Timings, GateSecs: c.gate.Seconds,

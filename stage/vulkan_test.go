@@ -67,8 +67,7 @@ func observedHead(t *testing.T, m *inspect.Model, dev units.Device, mode units.W
 }
 
 // TestFamiliesOnVulkan: for every family, beyond its window, and the built-in models, every tier of a Vulkan device gives the
-// ids and the hashes of every layer's output that the processor gives, in a prefill of two chunks and in single steps. On a
-// software renderer, which takes minutes for them, each model is computed by one of the tiers in turn.
+// ids and the hashes of every layer's output that the processor gives, in a prefill of two chunks and in single steps.
 func TestFamiliesOnVulkan(t *testing.T) {
 	const promptLen, answerLen = 70, 4
 	if testing.Short() {
@@ -79,17 +78,13 @@ func TestFamiliesOnVulkan(t *testing.T) {
 	for _, name := range familyModels(t) {
 		models = append(models, "families/"+name)
 	}
-	tiers := units.VulkanTiers(device)
-	for turn, tier := range tiers {
+	for _, tier := range units.VulkanTiers(device) {
 		mode := units.Int8
 		if tier == units.VulkanLUT {
 			mode = units.Int8x2
 		}
 		dev := vulkanDevice(t, tier)
-		for i, name := range models {
-			if device.CPU() && i%len(tiers) != turn {
-				continue
-			}
+		for _, name := range models {
 			t.Run(fmt.Sprintf("%s/%v/%s", tier, mode, name), func(t *testing.T) {
 				m := openModel(t, name)
 				cpu, endCPU := observedHead(t, m, newDevice(t, 2), mode, promptLen+answerLen)

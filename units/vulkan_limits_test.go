@@ -83,6 +83,11 @@ func TestVulkanRange(t *testing.T) {
 	if err := e.Run([]Row{{}}, row, row); err == nil || !strings.Contains(err.Error(), "160000 bytes") || !strings.Contains(err.Error(), "binds at most 131072") {
 		t.Error(err)
 	}
+	// A cache for which there is no place is for another backend to hold, as one for which there is no memory is.
+	_, err = d.NewCache(CacheSpec{Layers: 1, Slots: 4, Context: 512, KVHeads: 2, HeadDim: 64})
+	if !errors.Is(err, vk.ErrOutOfMemory) || !strings.Contains(err.Error(), "binds at most 131072: use fewer sessions") {
+		t.Error(err)
+	}
 }
 
 // TestVulkanWorkgroups: no workgroup is larger than the device allows, whatever it allows, and none is too small for its row.

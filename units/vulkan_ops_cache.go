@@ -20,8 +20,8 @@ func (d *vulkanDevice) NewCache(spec CacheSpec) (Cache, error) {
 	c := &vulkanCache{dev: d, spec: spec}
 	bytes := int64(spec.Slots) * int64(spec.KVHeads) * int64(c.blocks()) * 16 * int64(c.blockVectors())
 	if bytes > d.info.MaxRange {
-		return nil, fmt.Errorf("reserving the kv cache: a layer takes %d bytes, %s binds at most %d: use fewer sessions or a shorter context",
-			bytes, d.info.Name, d.info.MaxRange)
+		return nil, vk.NoRoom(fmt.Sprintf("reserving the kv cache: a layer takes %d bytes, %s binds at most %d: use fewer sessions or a shorter context",
+			bytes, d.info.Name, d.info.MaxRange))
 	}
 	for range spec.Layers {
 		b, err := d.buffer(bytes, vk.Local)

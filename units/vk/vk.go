@@ -25,6 +25,12 @@ type Unavailable string
 func (e Unavailable) Error() string        { return string(e) }
 func (e Unavailable) Is(target error) bool { return target == ErrUnavailable }
 
+// NoRoom says why something has no place on a device: it is an ErrOutOfMemory whose text is the reason alone.
+type NoRoom string
+
+func (e NoRoom) Error() string        { return string(e) }
+func (e NoRoom) Is(target error) bool { return target == ErrOutOfMemory }
+
 // Error is a failed call.
 type Error struct {
 	Call   string // the entry point
