@@ -249,7 +249,7 @@ func linksOf(stages []plan.Stage) []plan.Link {
 	return links
 }
 
-// predict adds the predicted speed and the advice to a plan. A machine without a score leaves the plan without them. The
+// predict adds the predicted speed, the alternatives and the advice to a plan. A machine without a score leaves the plan without them. The
 // alternatives are judged with the mean of the links.
 func predict(p *plan.Plan, need plan.Need, devices []plan.Device, links []plan.Link) error {
 	prediction, err := plan.Predict(need, p.Stages, links)
@@ -261,9 +261,11 @@ func predict(p *plan.Plan, need plan.Need, devices []plan.Device, links []plan.L
 	for _, l := range links {
 		mean.OneWay += l.OneWay / float64(len(links))
 	}
-	if p.Options, err = plan.Compare(need, devices, mean); err != nil {
+	options, err := plan.Compare(need, devices, mean)
+	if err != nil {
 		return err
 	}
+	p.Options = plan.WithChosen(options, p.Stages, prediction)
 	p.Advice = plan.Advice(prediction, p.Options)
 	return nil
 }

@@ -35,3 +35,29 @@ func TestShowPlanTable(t *testing.T) {
 		}
 	}
 }
+
+// A plan of stages that hold their layers already is among its options, and none of these stands twice: a share by capacity
+// would give the slow ones nothing.
+func TestPredictOptions(t *testing.T) {
+	need := plan.Need{Layers: 8, Limbs: 1, Layer: plan.Tensors{Weights: 1 << 20}, Head: plan.Tensors{Weights: 1 << 20}, Context: 64, Sessions: 1}
+	p := plan.Plan{Layers: 8, Stages: []plan.Stage{{Name: "head", Head: true, Range: plan.None, Score: 20}}}
+	devices := []plan.Device{{ID: "head", Name: "head", Head: true, Score: 20}}
+	for i, r := range []plan.Range{{First: 0, Last: 2}, {First: 3, Last: 5}, {First: 6, Last: 7}} {
+		s := plan.Stage{Name: string(rune('a' + i)), Range: r, Score: []float64{0.1, 0.1, 14}[i]}
+		p.Stages = append(p.Stages, s)
+		devices = append(devices, plan.Device{ID: s.Name, Name: s.Name, Score: s.Score})
+	}
+	if err := predict(&p, need, devices, linksOf(p.Stages)); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range p.Options {
+		got = append(got, strings.Join(o.Devices, " "))
+	}
+	if want := "head, head c, head a b c"; strings.Join(got, ", ") != want {
+		t.Fatalf("options %q, want %q", strings.Join(got, ", "), want)
+	}
+	if own := p.Options[2]; !own.Fits || own.Prediction != *p.Prediction {
+		t.Errorf("its own option is %+v, want %+v", own, *p.Prediction)
+	}
+}

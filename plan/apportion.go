@@ -100,7 +100,7 @@ func limits(need Need, devices []Device, headReads bool) ([]share, error) {
 		fits := need.Fit(s.Memory, reads)
 		if s.Head && fits < 0 {
 			return nil, &FitError{What: fmt.Sprintf("embedding, readout and buffers on the head (%s)", s.Name),
-				Need: need.Total(0, reads), Have: Usable(s.Memory), Of: need}
+				Need: need.Total(0, reads), Have: s.Memory, Kept: reserve(s.Memory), Of: need}
 		}
 		if s.Score > 0 {
 			able = true
@@ -213,12 +213,17 @@ func divide(layers int, shares []share) {
 type FitError struct {
 	What       string // what does not fit
 	Need, Have int64  // bytes
+	Kept       int64  // bytes of Have that are to stay free
 	Detail     string // where the memory is
 	Of         Need   // what the model asks for
 }
 
 func (e *FitError) Error() string {
-	msg := fmt.Sprintf("%s: needs %s, have %s", e.What, Bytes(e.Need), Bytes(e.Have))
+	msg := fmt.Sprintf("%s: needs %v", e.What, Bytes(e.Need))
+	if e.Kept > 0 {
+		msg += fmt.Sprintf(" and %v that stay free", Bytes(e.Kept))
+	}
+	msg += fmt.Sprintf(", have %v", Bytes(e.Have))
 	if e.Detail != "" {
 		msg += " (" + e.Detail + ")"
 	}
@@ -248,12 +253,15 @@ func tooSmall(need Need, shares []share, room int) error {
 		if !s.Head {
 			e.Need += need.Scratch
 		}
-		have := Usable(s.Memory)
+		usable := Usable(s.Memory)
 		if s.Score == 0 { // a head without layers: its own part is all it gives, and limits found that to fit
-			have = need.Total(0, true)
+			usable = need.Total(0, true)
+			e.Have += usable
+		} else {
+			e.Have += s.Memory
+			e.Kept += reserve(s.Memory)
 		}
-		e.Have += have
-		detail = append(detail, fmt.Sprintf("%s: %s, %s", s.Name, Bytes(have), Plural(s.limit, "layer")))
+		detail = append(detail, fmt.Sprintf("%s: %s, %s", s.Name, Bytes(usable), Plural(s.limit, "layer")))
 	}
 	e.What = fmt.Sprintf("only %d of %d layers find room at context %d for %s", room, need.Layers, need.Context, Plural(need.Sessions, "session"))
 	e.Detail = strings.Join(detail, "; ")

@@ -163,11 +163,15 @@ func TestApportionErrors(t *testing.T) {
 		{"overflow", func() Need { n := mib(4); n.KVPosition, n.Context, n.Sessions = 1<<30, 1<<30, 1<<30; return n }(),
 			[]Device{device("head", 1, 0)}, "cannot be planned"},
 		{"head too small", mib(4), []Device{device("head", 1, 34<<20), device("a", 1, 0)},
-			"embedding, readout and buffers on the head (head): needs 3.00 MiB, have 2.00 MiB"},
+			"embedding, readout and buffers on the head (head): needs 3.00 MiB and 32.0 MiB that stay free, have 34.0 MiB"},
+		{"head without room for anything", mib(4), []Device{device("head", 1, 1<<20)},
+			"needs 3.00 MiB and 32.0 MiB that stay free, have 1.00 MiB"},
 		{"too small", mib(10), []Device{device("head", 1, holds(2, true)), device("a", 9, holds(5, false))},
-			"only 7 of 10 layers find room at context 1 for 1 session: needs 13.0 MiB, have 10.0 MiB (head: 5.00 MiB, 2 layers; a: 5.00 MiB, 5 layers)"},
+			"only 7 of 10 layers find room at context 1 for 1 session: needs 13.0 MiB and 64.0 MiB that stay free, have 74.0 MiB (head: 5.00 MiB, 2 layers; a: 5.00 MiB, 5 layers)"},
+		{"a machine below what stays free", mib(10), []Device{device("head", 1, holds(2, true)), device("a", 9, 1<<20)},
+			"only 2 of 10 layers find room at context 1 for 1 session: needs 13.0 MiB and 64.0 MiB that stay free, have 38.0 MiB (head: 5.00 MiB, 2 layers; a: 0 B, 0 layers)"},
 		{"too small without the head", mib(10), []Device{device("head", 0, 0), device("a", 9, holds(5, false))},
-			"only 5 of 10 layers find room at context 1 for 1 session: needs 13.0 MiB, have 8.00 MiB (head: 3.00 MiB, 0 layers; a: 5.00 MiB, 5 layers)"},
+			"only 5 of 10 layers find room at context 1 for 1 session: needs 13.0 MiB and 32.0 MiB that stay free, have 40.0 MiB (head: 3.00 MiB, 0 layers; a: 5.00 MiB, 5 layers)"},
 	} {
 		stages, err := Apportion(c.need, c.devices)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -30,10 +30,13 @@ func parseCapacity(item string) (Device, error) {
 		return Device{}, fmt.Errorf("bad capacity %q: %s (want name=score[:memory], such as desk=60:32GiB)", item, why)
 	}
 	name, value, ok := strings.Cut(item, "=")
-	if !ok || name == "" {
-		return bad("no name")
-	}
 	text, memory, hasMemory := strings.Cut(value, ":")
+	switch {
+	case name == "":
+		return bad("no name")
+	case !ok || text == "":
+		return bad("no score")
+	}
 	score, err := parsePlain(text)
 	if err != nil {
 		return bad("the score is not a number")

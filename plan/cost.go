@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -76,8 +77,9 @@ type Option struct {
 	Prediction
 }
 
-// Compare predicts the best use of 1 to len(devices) devices: for one, each device is tried as a head of its own; for
-// more, the head and the others by falling score.
+// Compare predicts the best use of 1 to len(devices) devices, by rising number: for one, each device is tried as a head of its
+// own; for more, the head and the others by falling score. A number that no split comes to, since a further device would get no
+// layers, has no option.
 func Compare(need Need, devices []Device, link Link) ([]Option, error) {
 	shares, err := order(devices)
 	if err != nil {
@@ -91,16 +93,42 @@ func Compare(need Need, devices []Device, link Link) ([]Option, error) {
 			best = o
 		}
 	}
-	options := []Option{best}
+	byStages := map[int]Option{1: best}
 
 	helpers := shares[1:]
 	slices.SortStableFunc(helpers, func(a, b share) int { return cmp.Compare(b.Score, a.Score) })
 	use := []Device{shares[0].Device}
 	for _, s := range helpers {
 		use = append(use, s.Device)
-		options = append(options, predictOn(need, use, link))
+		o := predictOn(need, use, link)
+		if other, ok := byStages[o.Stages]; !ok || o.Fits && o.TokensPerSecond > other.TokensPerSecond {
+			byStages[o.Stages] = o
+		}
 	}
-	return options, nil
+	return slices.SortedFunc(maps.Values(byStages), func(a, b Option) int { return cmp.Compare(a.Stages, b.Stages) }), nil
+}
+
+// WithChosen is options with the stages that a plan has chosen among them, in place of the option of the same devices, whose
+// layers may be other ones.
+func WithChosen(options []Option, stages []Stage, p Prediction) []Option {
+	chosen := Option{Devices: names(stages), Fits: true, Prediction: p}
+	same := sorted(chosen.Devices)
+	all := slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return slices.Equal(sorted(o.Devices), same) })
+	at := slices.IndexFunc(all, func(o Option) bool { return o.Stages > p.Stages })
+	if at < 0 {
+		at = len(all)
+	}
+	return slices.Insert(all, at, chosen)
+}
+
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }
+
+func names(stages []Stage) []string {
+	all := make([]string, len(stages))
+	for i, s := range stages {
+		all[i] = s.Name
+	}
+	return all
 }
 
 // predictOn apportions the model over the devices and predicts its speed.
@@ -113,9 +141,7 @@ func predictOn(need Need, devices []Device, link Link) Option {
 		}
 		return o
 	}
-	for _, s := range stages {
-		o.Devices = append(o.Devices, s.Name)
-	}
+	o.Devices = names(stages)
 	links := make([]Link, len(stages))
 	for i := range links {
 		links[i] = link

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -139,5 +140,66 @@ func TestCompareAndAdvice(t *testing.T) {
 	}
 	if _, err := Compare(mib(4), []Device{device("a", 1, 0)}, LAN); err == nil {
 		t.Error("devices without a head are compared")
+	}
+}
+
+// A device that gets no layers makes no option: each set of machines stands once, by rising number.
+func TestCompareOnce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	short := 0 // cases where a device gets nothing
+	for range 500 {
+		need := mib(1 + rng.IntN(12))
+		devices := randomDevices(rng, need.Layers)
+		options, err := Compare(need, devices, LAN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(options) < len(devices) {
+			short++
+		}
+		for i, o := range options {
+			if len(o.Devices) != o.Stages || i > 0 && o.Stages <= options[i-1].Stages {
+				t.Fatalf("%v: option %d of %v", devices, i, options)
+			}
+		}
+	}
+	if short == 0 {
+		t.Error("every device got layers")
+	}
+
+	fast := []Device{device("head", 40, 0), device("a", 1, 0), device("b", 1, 0), device("c", 1, 0)}
+	options, err := Compare(mib(8), fast, LAN)
+	if err != nil || len(options) != 1 || options[0].Devices[0] != "head" {
+		t.Errorf("%v, %v: want the head, which gets all layers whatever helps", options, err)
+	}
+}
+
+// What was chosen is among the options, once, however its layers were found.
+func TestWithChosen(t *testing.T) {
+	option := func(speed float64, devices ...string) Option {
+		return Option{Devices: devices, Fits: true, Prediction: Prediction{Stages: len(devices), TokensPerSecond: speed}}
+	}
+	options := []Option{option(9, "a"), option(8, "head", "b"), option(5, "head", "b", "a", "c")}
+	for _, c := range []struct {
+		name   string
+		stages []Stage
+		want   string
+	}{
+		{"a number without an option", []Stage{stage("head", "0"), stage("a", "1"), stage("b", "2")}, "[a] 9, [head b] 8, [head a b] 1, [head b a c] 5"},
+		{"the same devices in another order", []Stage{stage("head", "0"), stage("a", "1"), stage("b", "2"), stage("c", "3")}, "[a] 9, [head b] 8, [head a b c] 1"},
+		{"other devices, as many", []Stage{stage("head", "0"), stage("a", "1")}, "[a] 9, [head b] 8, [head a] 1, [head b a c] 5"},
+		{"more than all", []Stage{stage("head", "none"), stage("a", "0"), stage("b", "1"), stage("c", "2"), stage("d", "3")},
+			"[a] 9, [head b] 8, [head b a c] 5, [head a b c d] 1"},
+	} {
+		var got []string
+		for _, o := range WithChosen(options, c.stages, Prediction{Stages: len(c.stages), TokensPerSecond: 1}) {
+			got = append(got, fmt.Sprintf("%v %v", o.Devices, o.TokensPerSecond))
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %s, want %s", c.name, strings.Join(got, ", "), c.want)
+		}
+	}
+	if options[2].TokensPerSecond != 5 || len(options) != 3 {
+		t.Errorf("the caller's options were changed: %v", options)
 	}
 }

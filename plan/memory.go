@@ -108,9 +108,12 @@ func (n Need) Fit(memory int64, readout bool) int {
 	return int(min(room/perLayer, int64(n.Layers)))
 }
 
-// Usable is what a plan may fill of so much free memory: a sixteenth, at least 32 MiB, stays free for the runtime,
-// for buffers while loading and for estimates that were too small.
-func Usable(memory int64) int64 { return max(memory-max(memory/16, 32<<20), 0) }
+// Usable is what a plan may fill of so much free memory: what is left beside the reserve.
+func Usable(memory int64) int64 { return max(memory-reserve(memory), 0) }
+
+// reserve is what stays free of so much memory, which may be more than that: a sixteenth, at least 32 MiB, for the runtime, for
+// buffers while loading and for estimates that were too small.
+func reserve(memory int64) int64 { return max(memory/16, 32<<20) }
 
 // Bytes prints a number of bytes for people: "512 B", "1.50 GiB".
 type Bytes int64

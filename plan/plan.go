@@ -30,7 +30,7 @@ type Plan struct {
 
 	// What was predicted when the plan was made, for people and for comparing with the run.
 	Prediction *Prediction `json:"prediction,omitempty"`
-	Options    []Option    `json:"options,omitempty"` // the same model on 1, 2, ... of the devices
+	Options    []Option    `json:"options,omitempty"` // the same model on 1, 2, ... of the devices, this plan among them
 	Advice     string      `json:"advice,omitempty"`
 }
 
