@@ -126,7 +126,11 @@ func (a *app) probe(ctx context.Context, f *probeFlags) error {
 	defer m.Close()
 	r := probeReport{Model: modelName(f.model), Numerics: units.NumericsVersion, Threads: cmp.Or(f.threads, units.DefaultThreads()), FreeMemory: freeMemory()}
 	shapes := gateShapes(&m.Spec, mode, true, true, stageGateContext)
-	r.listVulkan()
+	if f.backend == "cpu" {
+		r.NoVulkan = "not looked for with --backend cpu"
+	} else {
+		r.listVulkan()
+	}
 	backends, err := a.backends(&f.backendFlags, units.CPUOptions{Threads: r.Threads}, anyMemory)
 	if err != nil {
 		return err
