@@ -2,6 +2,8 @@ package stage
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -108,8 +110,9 @@ func (m *member) start() {
 	}
 }
 
-// close frees every session and ends the member's goroutines and its link to the next stage. Idempotent.
-func (m *member) close() {
+// close frees every session and ends the member's goroutines and its link to the next stage, which is told why; nil means that
+// the ring is over. Idempotent.
+func (m *member) close(why error) {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -124,7 +127,7 @@ func (m *member) close() {
 		s.close()
 	}
 	if m.next != nil {
-		m.next.Close(nil)
+		m.next.Close(why)
 	}
 	m.wg.Wait()
 }
@@ -308,8 +311,11 @@ func (m *member) send() {
 		select {
 		case f := <-m.outbox:
 			if err := to.Send(f); err != nil {
-				if to != m.head {
+				switch {
+				case to != m.head:
 					err = refuse(transport.FaultNextHop, "%v", err)
+				case errors.Is(err, io.EOF):
+					return // the head has closed the ring and wants nothing more
 				}
 				m.fault(-1, phase, err)
 				return
@@ -330,6 +336,21 @@ func (m *member) watchNext() {
 		m.fault(-1, "waiting", refuse(transport.FaultNextHop, "%v", m.next.Err()))
 	case <-m.stop:
 	}
+}
+
+// endLinger bounds how much later than its predecessor a stage learns that the head has closed the ring. The head closes all
+// links at once, each when what was sent on it has been read, for which transport.Link.Close waits half a second.
+const endLinger = 2 * time.Second
+
+// endsSoon waits for the end of the ring, which the stage before may be the first to know of, and says whether it has come.
+func (m *member) endsSoon() bool {
+	select {
+	case <-m.stop:
+	case <-m.head.Done():
+	case <-time.After(endLinger):
+		return false
+	}
+	return true
 }
 
 // report tells the head every heartbeat how far each open session is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -231,16 +232,26 @@ func (s *Server) serveHead(ctx context.Context, link *transport.Link, hello *tra
 		drain(ctx, link)
 		return nil
 	}
-	defer s.leave(m)
+	err = s.follow(ctx, m)
+	s.leave(m, err)
+	return err
+}
+
+// follow handles the frames of a member's head until the ring ends, and returns why: an error that matches io.EOF where the
+// head has closed it.
+func (s *Server) follow(ctx context.Context, m *member) error {
 	for {
-		f, err := link.Recv(ctx)
+		f, err := m.head.Recv(ctx)
 		if err != nil {
-			s.event("ring of %s ended: %v", link.Addr(), err)
+			s.event("ring of %s ended: %v", m.head.Addr(), err)
+			if ctx.Err() != nil {
+				return errStopping
+			}
 			return err
 		}
 		if err := m.headFrame(f); err != nil {
 			m.fault(-1, "receiving", err)
-			drain(ctx, link)
+			drain(ctx, m.head)
 			return err
 		}
 	}
@@ -275,7 +286,7 @@ func (s *Server) join(ctx context.Context, link *transport.Link, a *transport.As
 	}()
 	held, err := s.take(ctx, m)
 	if err != nil {
-		s.leave(m)
+		s.leave(m, err)
 		return nil, err
 	}
 	ready := &transport.Ready{Ring: a.Ring, Stage: a.Stage, Fingerprint: held.fingerprint, LoadMillis: uint32(held.loadTime.Milliseconds()), BytesRead: uint64(held.bytesRead)}
@@ -288,19 +299,26 @@ func (s *Server) join(ctx context.Context, link *transport.Link, a *transport.As
 	ready.Relay = a.NextAddr != "" && m.next == nil
 	m.start()
 	if err := link.Send(ready); err != nil {
-		s.leave(m)
+		s.leave(m, err)
 		return nil, err
 	}
 	s.event("ready: stage %d of %d, layers %v", a.Stage, a.Stages, held.rng)
 	return m, nil
 }
 
-// leave removes a member and frees its sessions and links.
-func (s *Server) leave(m *member) {
+// errStopping ends what a stage does when it is to end itself.
+var errStopping = errors.New("the stage is being stopped by its operator")
+
+// leave removes a member and frees its sessions and links. The next stage is told why, unless the head has closed the ring,
+// which it then learns from the head too.
+func (s *Server) leave(m *member, why error) {
 	s.mu.Lock()
 	delete(s.rings, m.assign.Ring)
 	s.mu.Unlock()
-	m.close()
+	if errors.Is(why, io.EOF) {
+		why = nil
+	}
+	m.close(why)
 }
 
 // serveHop feeds the activations of a predecessor to its ring. The answer to its hello says that the ring is known: a
@@ -318,8 +336,11 @@ func (s *Server) serveHop(ctx context.Context, link *transport.Link, hello *tran
 	for {
 		f, err := link.Recv(ctx)
 		if ctx.Err() != nil {
-			m.fault(-1, "serving", refuse(transport.FaultStopping, "the stage is being stopped by its operator"))
+			m.fault(-1, "serving", refuse(transport.FaultStopping, "%v", errStopping))
 			return nil
+		}
+		if errors.Is(err, io.EOF) && m.endsSoon() {
+			return err
 		}
 		if err != nil {
 			m.fault(-1, "receiving", refuse(transport.FaultPrevHop, "%v", err))
