@@ -274,8 +274,10 @@ func (c *cluster) assemble(weights *stage.Weights, own plan.Range, needs cluster
 	}
 	if c.ring != nil {
 		stages = append(stages, c.ring)
-		for _, hop := range c.ring.Relayed() {
-			c.app.ui.note("stage %d cannot reach the next one: the head passes its results on", hop)
+		if c.req.route != stage.RouteStar { // there the head passes all results on, as it was told to
+			for _, hop := range c.ring.Relayed() {
+				c.app.ui.note("stage %d cannot reach the next one: the head passes its results on", hop)
+			}
 		}
 	}
 	var err error
