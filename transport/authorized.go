@@ -28,12 +28,23 @@ type IgnoredKey struct {
 	Reason string
 }
 
-// LoadAuthorizedKeys opens a file of authorized keys. The file is read again at every question, so a key that is added or
+// addKeys says what to do about a file that lets nobody in.
+const addKeys = "put the public key of each head into it, one a line (on the head's machine: cat ~/.ssh/id_ed25519.pub)"
+
+// LoadAuthorizedKeys opens a file of authorized keys, at least one of which must authorise. The file is read again at every question, so a key that is added or
 // removed counts from the next handshake on.
 func LoadAuthorizedKeys(path string) (*AuthorizedKeys, error) {
 	a := &AuthorizedKeys{path: path}
-	if _, _, err := a.read(); err != nil {
+	keys, ignored, err := a.read()
+	if err != nil {
 		return nil, err
+	}
+	if len(keys) == 0 {
+		why := ""
+		for _, k := range ignored {
+			why += fmt.Sprintf("; line %d does not count: %s", k.Line, k.Reason)
+		}
+		return nil, fmt.Errorf("reading authorized keys: no ed25519 key of %s may connect: %s%s", path, addKeys, why)
 	}
 	return a, nil
 }
@@ -58,8 +69,7 @@ func (a *AuthorizedKeys) Keys() ([]PublicKey, []IgnoredKey, error) { return a.re
 func (a *AuthorizedKeys) read() ([]PublicKey, []IgnoredKey, error) {
 	data, err := readKeysFile(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("reading authorized keys: %w: put the public key of each head into it, one a line "+
-			"(on the head's machine: cat ~/.ssh/id_ed25519.pub)", err)
+		return nil, nil, fmt.Errorf("reading authorized keys: %w: %s", err, addKeys)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading authorized keys %s: %w", a.path, err)

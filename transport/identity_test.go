@@ -268,6 +268,15 @@ func TestAuthorizedKeys(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "id_ed25519.pub") {
 		t.Errorf("missing file: %v", err)
 	}
+	for name, text := range map[string]string{"nothing": "", "comments": "# heads\n\n", "rsa": string(ssh.MarshalAuthorizedKey(rsaPublic)),
+		"limited": "restrict " + line(limited)} {
+		path := writeFile(t, "authorized_keys", []byte(text), 0o644)
+		_, err := transport.LoadAuthorizedKeys(path)
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "id_ed25519.pub") ||
+			strings.Contains(err.Error(), `line 1 does not count: the entry is limited by "restrict"`) != (name == "limited") {
+			t.Errorf("file with %s: %v", name, err)
+		}
+	}
 	open := writeFile(t, "authorized_keys", []byte(text), 0o666)
 	if _, err := transport.LoadAuthorizedKeys(open); runtime.GOOS != "windows" && (err == nil || !strings.Contains(err.Error(), "chmod go-w")) {
 		t.Errorf("file that others can write: %v", err)

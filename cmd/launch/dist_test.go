@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"dchain/transport"
 )
 
 // distVar names the program that scripts/build has made.
@@ -130,12 +132,11 @@ func TestDistChild(t *testing.T) {
 		kids    int
 	}{{"cpu", 0}, {"vulkan-dp4a", 1}} {
 		dir := t.TempDir()
-		key := filepath.Join(dir, "authorized")
-		if err := os.WriteFile(key, nil, 0o600); err != nil {
+		if _, err := transport.LoadIdentity(filepath.Join(dir, "head")); err != nil {
 			t.Fatal(err)
 		}
 		cmd := dist(t, "serve-stage", "--layers", "0-1", "--ctx", "64", "--listen", "127.0.0.1:0", "--backend", c.backend,
-			"--authorized-keys", key, "--identity", filepath.Join(dir, "id"))
+			"--authorized-keys", filepath.Join(dir, "head.pub"), "--identity", filepath.Join(dir, "id"))
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
