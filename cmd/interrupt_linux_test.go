@@ -31,15 +31,17 @@ type process struct {
 // start runs dchain in dir, with the keys of dir as home.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	exe, err := exec.LookPath("dchain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	return startCommand(t, dir, exec.Command("dchain", args...))
+}
+
+// startCommand is start for a command that ends in becoming dchain.
+func startCommand(t *testing.T, dir string, command *exec.Cmd) *process {
+	t.Helper()
 	testdata, err := filepath.Abs("../testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(exe, args...), done: make(chan struct{})}
+	p := &process{cmd: command, done: make(chan struct{})}
 	p.cmd.Dir = dir
 	p.cmd.Env = append(os.Environ(), builtinVar+"="+filepath.Join(testdata, "tales-qwen2"), "HOME="+dir, "TMPDIR="+dir, "HF_HUB_OFFLINE=1")
 	stdout, err := p.cmd.StdoutPipe()
@@ -268,6 +270,38 @@ func TestStageSaysItsCounters(t *testing.T) {
 	if strings.Contains(stages[1].stderr(), "dchain_wrong_bits_total") {
 		t.Errorf("the other stage was not asked, and says %s", stages[1].stderr())
 	}
+}
+
+// Each signal that ends a stage lets it say its counters; with nohup a hangup is none.
+func TestStageEndsInOrder(t *testing.T) {
+	t.Parallel()
+	dir := keys(t)
+	serve := []string{"serve-stage", "--layers", "0-0", "--ctx", "64", "--listen", "127.0.0.1:0", "--backend", "cpu", "--threads", "1",
+		"--authorized-keys", "authorized", "--identity"}
+	ready := func(p *process) *process {
+		eventually(t, 30*time.Second, "the stage is ready", func() bool { return strings.HasSuffix(p.stdout(), "\nready\n") })
+		return p
+	}
+	end := func(p *process, signal syscall.Signal) {
+		p.cmd.Process.Signal(signal)
+		if code := p.exit(t, 5*time.Second); code != exitOK || strings.Count(p.stderr(), "dchain_wrong_bits_total 0, ") != 1 {
+			t.Errorf("%v: exit code %d, %s", signal, code, p.stderr())
+		}
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		end(ready(start(t, dir, append(serve, fmt.Sprint("stage", int(signal)))...)), signal)
+	}
+	p := ready(startCommand(t, dir, exec.Command("sh", append([]string{"-c", `trap "" HUP; exec dchain "$@"`, "sh"}, append(serve, "nohup")...)...)))
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.cmd.Process.Signal(syscall.SIGUSR1) // delivered after the hangup
+	eventually(t, 5*time.Second, "the counters are said", func() bool { return strings.Contains(p.stderr(), "dchain_wrong_bits_total") })
+	select {
+	case <-p.done:
+		t.Fatalf("a hangup ended it: %s", p.stderr())
+	case <-time.After(300 * time.Millisecond):
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.exit(t, 5*time.Second)
 }
 
 // A head that is killed says nothing, and its stages still become free.

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +31,7 @@ const oneSignal = 200 * time.Millisecond
 // Main runs the command line and returns the exit code. builtin is the folder of the embedded model.
 func Main(builtin fs.FS, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	launch.Began()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	defer stop()
 	context.AfterFunc(ctx, func() { // a second signal ends the process at once
 		time.Sleep(oneSignal)
