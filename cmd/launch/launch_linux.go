@@ -20,8 +20,15 @@ const (
 	programFile = 4 // the program itself, which must have a known number for the child to be executed from
 )
 
-// passedOn are the signals that a supervisor leaves to its child. A terminal sends its own to both.
-var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1}
+// passedOn are the signals that a supervisor leaves to its child. A terminal sends its own to both. A hangup that the supervisor
+// was started to ignore (nohup) is left alone, so that the child ignores it too.
+func passedOn() []os.Signal {
+	all := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
 
 // Run executes program, an ELF file, with args and the standard streams of this process, and waits until it ends. It dies
 // with this process. An error means that it never began, and has done nothing.
@@ -44,7 +51,7 @@ func Run(program string, args []string) (Ended, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, passedOn...)
+	signal.Notify(signals, passedOn()...)
 	defer signal.Stop(signals)
 	// The kernel takes the end of the thread that started a child for the end of its parent.
 	runtime.LockOSThread()

@@ -159,7 +159,12 @@ func withoutLoader(t *testing.T) string {
 // waiting starts a supervisor and its child, which does act, to wait in some way, and returns the child's number.
 func waiting(t *testing.T, act string) (*exec.Cmd, int, *bytes.Buffer) {
 	t.Helper()
-	cmd := supervisor(t, self(t), act)
+	return waitingFor(t, supervisor(t, self(t), act))
+}
+
+// waitingFor is waiting for a command that ends in becoming the supervisor.
+func waitingFor(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, int, *bytes.Buffer) {
+	t.Helper()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -190,6 +195,22 @@ func TestSignalsEndTheChild(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 128+int(s) || stderr.String() != s.String() {
 			t.Errorf("%v: exit code %d, %q", s, code, stderr)
 		}
+	}
+}
+
+// With nohup neither hears of a hangup.
+func TestHangupIgnored(t *testing.T) {
+	cmd := supervisor(t, self(t), "wait for USR1")
+	sh := exec.Command("sh", "-c", `trap "" HUP; exec "$0"`, cmd.Path)
+	sh.Env = cmd.Env
+	sh, pid, stderr := waitingFor(t, sh)
+	syscall.Kill(pid, syscall.SIGHUP)
+	sh.Process.Signal(syscall.SIGHUP)
+	time.Sleep(200 * time.Millisecond) // the supervisor would pass it on
+	sh.Process.Signal(syscall.SIGUSR1)
+	sh.Wait()
+	if code := sh.ProcessState.ExitCode(); code != 8 {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
 
