@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -166,7 +167,7 @@ func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 	case err != nil && f.unnamed():
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("looking for Vulkan devices: %w", err)
+		return nil, f.noVulkan(err)
 	}
 	if f.device != firstDevice {
 		if f.device >= len(devices) {
@@ -183,6 +184,28 @@ func (f *backendFlags) vulkanDevice() (*vk.DeviceInfo, error) {
 		return nil, errors.Join(append([]error{fmt.Errorf("there is none beside the software renderer %s", devices[0].Name)}, vk.Refused()...)...)
 	}
 	return &devices[0], nil
+}
+
+// driverVars are the variables that name drivers to the Vulkan library, instead of those that are installed; the first that is set
+// counts.
+var driverVars = []string{"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}
+
+// noVulkan is the error of a command that was asked for a GPU where the Vulkan library has none to offer.
+func (f *backendFlags) noVulkan(err error) error {
+	e := &exitError{code: exitFailure, err: fmt.Errorf("looking for Vulkan devices: %w", err)}
+	var call *vk.Error // the library is there, what fails is a driver
+	if errors.As(err, &call) {
+		for _, name := range driverVars {
+			if value := os.Getenv(name); value != "" {
+				e.hint("%s=%s names the drivers: unset it to take those that are installed", name, value)
+				break
+			}
+		}
+	}
+	if f.device != firstDevice {
+		return e.hint("--backend cpu, without --device, computes on the processor")
+	}
+	return e.hint("--backend cpu computes on the processor")
 }
 
 // alike are the devices over which the stages of --spawn spread: those of the same name, or the one that --device names.
