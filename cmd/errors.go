@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"dchain/units"
 )
@@ -29,6 +33,33 @@ func (e *exitError) Unwrap() error { return e.err }
 // usageError is a mistake on the command line.
 func usageError(format string, args ...any) *exitError {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// flagError says what is wrong with the value of a flag in words of the flag, not of the function that parsed it.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	flag, value := invalid.GetFlag(), clip(invalid.GetValue())
+	var want string
+	switch kind := flag.Value.Type(); {
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("--%s: %s is out of range", flag.Name, value)
+	case strings.HasPrefix(kind, "int"):
+		want = "a whole number"
+	case strings.HasPrefix(kind, "uint"):
+		want = "a whole number from 0"
+	case strings.HasPrefix(kind, "float"):
+		want = "a number"
+	case kind == "duration":
+		want = "a duration such as 150us, 2s or 1m30s"
+	case kind == "bool":
+		want = "true or false"
+	default:
+		return fmt.Errorf("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
+	}
+	return fmt.Errorf("--%s: %q is not %s", flag.Name, value, want)
 }
 
 // hint adds a line that says what to do.

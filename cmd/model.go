@@ -26,7 +26,7 @@ func modelName(name string) string {
 func (a *app) inspectOptions() inspect.Options {
 	return inspect.Options{
 		Builtin: a.builtin,
-		OnRetry: func(r inspect.Retry) { a.ui.note("trying again in %v: %v", r.Wait, r.Err) },
+		OnRetry: func(r inspect.Retry) { a.ui.note("trying again in %.1f s: %v", r.Wait.Seconds(), r.Err) },
 	}
 }
 

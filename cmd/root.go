@@ -91,7 +91,7 @@ MODEL is org/name[@revision] on the hub, a folder in hub layout, builtin (the de
 		},
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError("%w", err).hint("%s --help lists the flags", c.CommandPath())
+		return usageError("%w", flagError(err)).hint("%s --help lists the flags", c.CommandPath())
 	})
 	root.AddCommand(a.generateCommand(), a.serveCommand(), a.diffCheckCommand(), a.inspectCommand(), a.planCommand(), a.evalCommand(), a.benchCommand(), a.probeCommand(), a.tokenizeCommand(), a.versionCommand())
 	return root

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"dchain/inspect"
 	"dchain/plan"
 )
 
@@ -154,5 +156,15 @@ func TestCheckText(t *testing.T) {
 	}
 	if err := checkText("ok\xe6\xbc"); err == nil || !strings.Contains(err.Error(), "byte 0xe6 at offset 2") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The delay before a request is repeated is printed to a tenth of a second.
+func TestRetryNote(t *testing.T) {
+	var talk bytes.Buffer
+	a := &app{ui: newUI(&bytes.Buffer{}, &talk)}
+	a.inspectOptions().OnRetry(inspect.Retry{Err: errors.New("the hub is busy"), Wait: 3856005176 * time.Nanosecond})
+	if want := "trying again in 3.9 s: the hub is busy\n"; talk.String() != want {
+		t.Errorf("%q, want %q", talk.String(), want)
 	}
 }
