@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"dchain/plan"
 	"dchain/stage"
 	"dchain/units"
-	"dchain/units/vk"
+	"dchain/units/vk/vktest"
 )
 
 // coveredModels are models that differ in their operations: biases, norms after too, experts, LayerNorm with and without a norm
@@ -25,13 +24,7 @@ var coveredModels = []string{"qwen2", "gemma2", "mixtral", "phi", "gpt2", "qwen3
 // TestGatesCoverModels: the gates of a model try every shader that a Vulkan device computes it with, in prompts and steps, greedy and
 // not, of one session and of two at once.
 func TestGatesCoverModels(t *testing.T) {
-	devices, err := vk.List()
-	if !vk.Built || errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := vktest.Devices(t)
 	models := coveredModels
 	if os.Getenv("DCHAIN_TEST_FAMILIES") == "all" { // minutes
 		dirs, err := filepath.Glob("../testdata/families/*")

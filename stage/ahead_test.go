@@ -14,6 +14,7 @@ import (
 	"dchain/stage"
 	"dchain/units"
 	"dchain/units/vk"
+	"dchain/units/vk/vktest"
 )
 
 // followingDevice begins steps ahead: it computes them at once, and hands them out when they are awaited.
@@ -363,7 +364,7 @@ func TestAheadCloses(t *testing.T) {
 
 // TestAheadOnVulkan: the same of a GPU, of audited steps too.
 func TestAheadOnVulkan(t *testing.T) {
-	vulkanDevices(t)
+	vktest.Devices(t)
 	m := openModel(t, "tales-qwen2")
 	plain, _ := tableHead(t, m, newDevice(t, 2), aheadContext, 1)
 	asked, want, _ := aheadAnswers(t, m, plain, 6, false)

@@ -12,6 +12,7 @@ import (
 	"dchain/plan"
 	"dchain/stage"
 	"dchain/units"
+	"dchain/units/vk/vktest"
 )
 
 // timedDevice adds up the time that its programs run.
@@ -46,7 +47,7 @@ func BenchmarkDecode(b *testing.B) {
 	for _, name := range []string{"qwen2.5-0.5b", "llama-3.1-8b"} {
 		for _, audit := range []int{0, 64} {
 			b.Run(fmt.Sprintf("%s/audit=%d", name, audit), func(b *testing.B) {
-				if vulkanDevices(b)[0].CPU() {
+				if vktest.Devices(b)[0].CPU() {
 					b.Skip("a software renderer")
 				}
 				m, err := inspect.Open(context.Background(), "synthetic:"+name, inspect.Options{})

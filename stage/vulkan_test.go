@@ -2,9 +2,7 @@ package stage_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -13,21 +11,8 @@ import (
 	"dchain/plan"
 	"dchain/stage"
 	"dchain/units"
-	"dchain/units/vk"
+	"dchain/units/vk/vktest"
 )
-
-// vulkanDevices lists them; without one the test is skipped, but not in CI.
-func vulkanDevices(t testing.TB) []vk.DeviceInfo {
-	t.Helper()
-	devices, err := vk.List()
-	if !vk.Built || errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return devices
-}
 
 func vulkanDevice(t *testing.T, tier units.VulkanTier) units.Device {
 	t.Helper()
@@ -73,7 +58,7 @@ func TestFamiliesOnVulkan(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a software renderer takes minutes")
 	}
-	device := &vulkanDevices(t)[0]
+	device := &vktest.Devices(t)[0]
 	models := slices.Clone(talesModels)
 	for _, name := range familyModels(t) {
 		models = append(models, "families/"+name)
@@ -109,7 +94,7 @@ func TestFamiliesOnVulkan(t *testing.T) {
 // TestPackedOnVulkan: the matrices that a Vulkan device has kept give it the same logits as those it has quantised, and any tier
 // opens them.
 func TestPackedOnVulkan(t *testing.T) {
-	device := &vulkanDevices(t)[0]
+	device := &vktest.Devices(t)[0]
 	m := openModel(t, "tales-qwen2")
 	dir := t.TempDir()
 	first := loadCachedOn(t, m, vulkanDevice(t, ""), dir, units.Int8)
@@ -133,7 +118,7 @@ func TestPackedOnVulkan(t *testing.T) {
 // from the most probable tokens and from all, alone and beside other sequences. The models differ in what their readouts have:
 // soft caps, projections, norms after the layers.
 func TestNextOnVulkan(t *testing.T) {
-	vulkanDevices(t)
+	vktest.Devices(t)
 	for _, name := range []string{"tales-qwen2", "families/gemma2", "families/opt", "families/olmo2", "families/granitemoe"} {
 		t.Run(name, func(t *testing.T) { nextOnVulkan(t, openModel(t, name)) })
 		if testing.Short() {

@@ -1,12 +1,11 @@
 package units
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
 
-	"dchain/units/vk"
+	"dchain/units/vk/vktest"
 )
 
 // vulkanTest opens the first Vulkan device, without a pipeline cache.
@@ -14,12 +13,7 @@ func vulkanTest(tb testing.TB, o VulkanOptions) *vulkanDevice {
 	tb.Helper()
 	o.CacheDir = "-"
 	d, err := NewVulkan(o)
-	if !vk.Built || errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {
-		tb.Skip(err)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	vktest.Need(tb, err)
 	tb.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			tb.Error(err)

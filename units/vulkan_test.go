@@ -1,24 +1,16 @@
 package units_test
 
 import (
-	"errors"
-	"os"
 	"testing"
 
 	"dchain/units"
 	"dchain/units/unitstest"
-	"dchain/units/vk"
+	"dchain/units/vk/vktest"
 )
 
 // TestVulkan holds the first Vulkan device to the contract with each tier that it has.
 func TestVulkan(t *testing.T) {
-	devices, err := vk.List()
-	if !vk.Built || errors.Is(err, vk.ErrUnavailable) && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := vktest.Devices(t)
 	for _, tier := range units.VulkanTiers(&devices[0]) {
 		t.Run(string(tier), func(t *testing.T) {
 			if testing.Short() && tier == units.VulkanLUT {
