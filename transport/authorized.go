@@ -31,8 +31,8 @@ type IgnoredKey struct {
 // addKeys says what to do about a file that lets nobody in.
 const addKeys = "put the public key of each head into it, one a line (on the head's machine: cat ~/.ssh/id_ed25519.pub)"
 
-// LoadAuthorizedKeys opens a file of authorized keys, at least one of which must authorise. The file is read again at every question, so a key that is added or
-// removed counts from the next handshake on.
+// LoadAuthorizedKeys opens a file of authorized keys, at least one of which must authorise. The file is read again at every
+// question, so a key that is added or removed counts from the next handshake on.
 func LoadAuthorizedKeys(path string) (*AuthorizedKeys, error) {
 	a := &AuthorizedKeys{path: path}
 	keys, ignored, err := a.read()
