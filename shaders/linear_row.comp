@@ -211,6 +211,10 @@ Place placeOf(uint n) {
     return Place(0u, n, n < countA);
 }
 
+const uint STEP = UNROLL * SUBGROUP; // vectors
+const uint STEPS = (KV + STEP - 1u) / STEP;
+const bool WHOLE = KV % STEP == 0u;
+
 const uint RESULTS = SETS * WEIGHT_LIMBS;
 const uint LOADS = UNROLL * RESULTS;
 uvec4 w[LOADS]; // w[(u * SETS + set) * WEIGHT_LIMBS + limb]
@@ -221,7 +225,7 @@ uvec4 w[LOADS]; // w[(u * SETS + set) * WEIGHT_LIMBS + limb]
         uint at = k + u * gl_SubgroupSize; \
         [[unroll]] for (uint limb = 0u; limb < WEIGHT_LIMBS; limb++) { \
             uvec4 from = uvec4(0u); \
-            if (at < KV) { \
+            if (WHOLE || at < KV) { \
                 from = weights[(limb * padded + n) * KV + at]; \
             } \
             w[(u * SETS + set) * WEIGHT_LIMBS + limb] = from; \
@@ -318,12 +322,10 @@ void finish(Place p, Factors f) {
 }
 
 // The steps of a row are unrolled where the last is not a whole one, so that what would lie beyond the row takes no time.
-const uint STEP = UNROLL * SUBGROUP;
-const uint STEPS = (KV + STEP - 1u) / STEP;
 #ifdef LUT // too long for a compiler
 const bool UNROLLED = false;
 #else
-const bool UNROLLED = KV % STEP != 0u && STEPS <= 8u;
+const bool UNROLLED = !WHOLE && STEPS <= 8u;
 #endif
 
 void compute() {
@@ -367,7 +369,8 @@ void compute() {
             }
         } else for (uint k = 0u; k < KV; k += step) {
             [[unroll]] for (uint u = 0u; u < UNROLL; u++) {
-                uint at = min(k + lane + u * gl_SubgroupSize, KV - 1u); // beyond, the weights are zero
+                uint at = k + lane + u * gl_SubgroupSize;
+                at = WHOLE ? at : min(at, KV - 1u); // beyond, the weights are zero
                 MULTIPLY(u, at)
             }
             bool last = k + step >= KV;
