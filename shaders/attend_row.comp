@@ -114,8 +114,8 @@ void store(uint i, uint part, uint w, int exponent, ivec4 hi, ivec4 lo) {
     }
 }
 
-// prepare makes the limbs; it reports what is not finite, and then says no.
-bool prepare() {
+// prepare makes the limbs; it reports what is not finite, and goes on (norm.glsl).
+void prepare() {
     uint tid = gl_LocalInvocationID.x;
     uint part, w;
     if (tid < PARTS) {
@@ -130,11 +130,8 @@ bool prepare() {
         }
     }
     barrier();
-    if (max(tops[QUERY], max(tops[KEY], tops[VALUE])) >= INF_BITS) {
-        if (tid == 0u) {
-            fail(max(tops[KEY], tops[VALUE]) >= INF_BITS ? storeOp : op, row);
-        }
-        return false;
+    if (tid == 0u && max(tops[QUERY], max(tops[KEY], tops[VALUE])) >= INF_BITS) {
+        fail(max(tops[KEY], tops[VALUE]) >= INF_BITS ? storeOp : op, row);
     }
     if (tid < PARTS) {
         exponents[tid] = rowExponent(tops[tid]);
@@ -159,7 +156,6 @@ bool prepare() {
         }
     }
     barrier();
-    return true;
 }
 
 // own says that position j is the row's.
@@ -238,9 +234,7 @@ void attend(uint lo, uint hi, uint span) {
     }
     await(awaited, workgroups);
     load();
-    if (!prepare()) {
-        return;
-    }
+    prepare();
     float queryScale = pow2(exponents[0]);
 
     uint p = tid % BLOCK;
@@ -294,11 +288,8 @@ void attend(uint lo, uint hi, uint span) {
         }
     }
     float m = unordered(workgroupMax(top));
-    if (absBits(m) >= INF_BITS) {
-        if (tid == 0u) {
-            fail(op, row);
-        }
-        return;
+    if (tid == 0u && absBits(m) >= INF_BITS) {
+        fail(op, row);
     }
 
     uint x = 0u;

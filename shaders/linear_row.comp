@@ -175,22 +175,20 @@ void loadInput() {
 }
 
 // prepare makes the limbs of the row.
-bool prepare() {
+void prepare() {
     if (READY) {
         take();
-        return true;
+        return;
     }
     if (NORM) {
-        if (!normalize(0u)) {
-            return false;
-        }
+        normalize(0u);
         for (uint i = 0u; i < PER; i++) {
             if (keeps()) {
                 writeNormed(0u, i, v[i]);
             }
         }
     }
-    return quantizeRow(0u);
+    quantizeRow(0u);
 }
 
 // Place is an output: its matrix, and its number within the part of it.
@@ -329,7 +327,8 @@ const bool UNROLLED = !WHOLE && STEPS <= 8u;
 #endif
 
 void compute() {
-    uint n = gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID;
+    // What a subgroup computes is the same for all of it, which compilers are not told of gl_SubgroupID.
+    uint n = subgroupMin(gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID);
     uint stride = gl_NumWorkGroups.x * gl_NumSubgroups;
     uint lane = gl_SubgroupInvocationID;
     uint step = UNROLL * gl_SubgroupSize;
@@ -344,9 +343,7 @@ void compute() {
         loadInput();
     }
     f.residual = addend(p);
-    if (!prepare()) {
-        return;
-    }
+    prepare();
     while (p.there) {
         n += stride;
         Place next = placeOf(n);

@@ -130,9 +130,7 @@ void main() {
             }
         }
     }
-    if (!normalize(row)) {
-        return;
-    }
+    normalize(row);
     if (WRITE) {
         for (uint i = 0u; i < PER; i++) {
             writeOutput(base, i, v[i]);

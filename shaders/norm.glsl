@@ -17,8 +17,9 @@ uint largest() {
 
 int normExponent(uint top) { return top == 0u ? 0 : max(exponentOf(top), -60); }
 
-// normalize reports a row that is not finite, and then says no.
-bool normalize(uint row) {
+// normalize reports a row that is not finite, and goes on: where some invocations might return, a compiler keeps account of those
+// that are left in each reduction that follows.
+void normalize(uint row) {
     uint top = largest();
     bool finite = top < INF_BITS;
 
@@ -53,11 +54,8 @@ bool normalize(uint row) {
     float p = pow2(e - 20);
     precise float ms = ((toFloat(workgroupAddSquares(squares)) * p) * p) * invK;
     precise float d = ms + eps;
-    if (!finite || floatBitsToUint(d) >= INF_BITS) {
-        if (gl_LocalInvocationID.x == 0u) {
-            fail(normOp, row);
-        }
-        return false;
+    if (gl_LocalInvocationID.x == 0u && (!finite || floatBitsToUint(d) >= INF_BITS)) {
+        fail(normOp, row);
     }
     float r = rsqrtOf(d);
     for (uint i = 0u; i < PER; i++) {
@@ -70,5 +68,4 @@ bool normalize(uint row) {
             v[i][j] = flushed(n2); // 0 beyond K, where all are
         }
     }
-    return true;
 }

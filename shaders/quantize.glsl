@@ -16,18 +16,15 @@ uint lowBytes(uvec4 q) {
     return bitfieldInsert(low, bitfieldInsert(q.z, q.w, 8, 8), 16, 16);
 }
 
-// quantizeRow reports a row that is not finite, and then says no. A barrier follows what it keeps.
-bool quantizeRow(uint row) {
+// quantizeRow reports a row that is not finite, and goes on (norm.glsl). A barrier follows what it keeps.
+void quantizeRow(uint row) {
     uint top = 0u;
     for (uint i = 0u; i < PER; i++) {
         top = max(top, max(max(absBits(v[i].x), absBits(v[i].y)), max(absBits(v[i].z), absBits(v[i].w))));
     }
     top = workgroupMax(top);
-    if (top >= INF_BITS) {
-        if (gl_LocalInvocationID.x == 0u) {
-            fail(op, row);
-        }
-        return false;
+    if (gl_LocalInvocationID.x == 0u && top >= INF_BITS) {
+        fail(op, row);
     }
     int e = rowExponent(top);
     float factor = pow2(-e);
@@ -60,5 +57,4 @@ bool quantizeRow(uint row) {
         barrier();
     }
     keepInfo(row, e, wide);
-    return true;
 }
