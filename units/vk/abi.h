@@ -43,6 +43,8 @@ enum {
 	ST_COOPERATIVE_MATRIX_PROPERTIES = 1000506001,
 	ST_MEMORY_MODEL_FEATURES = 1000211000,
 	ST_INT8_FEATURES = 1000082000,
+	ST_PIPELINE_ROBUSTNESS_INFO = 1000068000,
+	ST_PIPELINE_ROBUSTNESS_FEATURES = 1000068001,
 };
 
 typedef struct { int32_t sType; void *pNext; } Head;
@@ -67,6 +69,8 @@ typedef struct { int32_t sType; void *pNext; uint32_t perSet; VkDeviceSize alloc
 typedef struct { int32_t sType; void *pNext; VkBool32 matrix, robust; } MatrixFeatures;
 typedef struct { int32_t sType; void *pNext; VkBool32 model, deviceScope, chains; } MemoryModelFeatures;
 typedef struct { int32_t sType; void *pNext; VkBool32 float16, int8; } Int8Features;
+typedef struct { int32_t sType; void *pNext; VkBool32 pipelines; } RobustnessFeatures;
+typedef struct { int32_t sType; const void *pNext; int32_t storage, uniform, vertex, images; } RobustnessInfo;
 typedef struct {
 	int32_t sType; void *pNext;
 	uint32_t m, n, k;

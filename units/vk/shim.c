@@ -29,6 +29,7 @@ static struct {
 
 struct shim_device {
 	void *device;
+	uint32_t robustness; // pipelines say how their accesses are checked
 	VkResult (*create_set_layout)(void *, const SetLayoutInfo *, const void *, Handle *);
 	VkResult (*create_pipeline_layout)(void *, const PipelineLayoutInfo *, const void *, Handle *);
 	VkResult (*create_module)(void *, const ShaderModuleInfo *, const void *, Handle *);
@@ -57,7 +58,7 @@ enum {
 	COMPUTE_BIT = 0x20, DEVICE_LOCAL_BIT = 1, STORAGE_BUFFER = 7, BIND_COMPUTE = 1,
 	STAGE_COMPUTE = 0x800, STAGE_TRANSFER = 0x1000, STAGE_HOST = 0x4000, STAGE_BOTTOM = 0x2000,
 	ACCESS_SHADER = 0x60, ACCESS_TRANSFER = 0x1800, ACCESS_HOST_READ = 0x2000,
-	INITIALIZATION_FAILED = -3, OUT_OF_HOST_MEMORY = -1,
+	ROBUSTNESS_DISABLED = 1, INITIALIZATION_FAILED = -3, OUT_OF_HOST_MEMORY = -1,
 };
 
 void *shim_load(const char **reason) {
@@ -159,6 +160,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	int matrix = has(&e, "VK_KHR_cooperative_matrix");
 	int model = api >= version(1, 2) || has(&e, "VK_KHR_vulkan_memory_model");
 	int int8 = api >= version(1, 2) || has(&e, "VK_KHR_shader_float16_int8");
+	int robustness = has(&e, "VK_EXT_pipeline_robustness");
 	free(e.list);
 
 	SubgroupProperties sub = {0};
@@ -185,6 +187,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 	MatrixFeatures mf = {0};
 	MemoryModelFeatures mm = {0};
 	Int8Features i8 = {0};
+	RobustnessFeatures rf = {0};
 	Features2 f = {ST_FEATURES_2, NULL, {0}};
 	tail = &f.pNext;
 	if (size)
@@ -197,6 +200,8 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 		CHAIN(mm, ST_MEMORY_MODEL_FEATURES);
 	if (int8)
 		CHAIN(i8, ST_INT8_FEATURES);
+	if (robustness)
+		CHAIN(rf, ST_PIPELINE_ROBUSTNESS_FEATURES);
 	in.features2(physical, &f);
 
 	memset(out, 0, sizeof *out);
@@ -213,6 +218,7 @@ int shim_query(void *physical, uint32_t api, shim_info *out) {
 		out->max_subgroups = szp.maxWorkgroup;
 	}
 	out->dot = df.dot;
+	out->robustness = rf.pipelines;
 	out->rte32 = fc.rte32;
 	out->preserve32 = fc.preserve32;
 	out->max_allocation = m3.allocation;
@@ -275,6 +281,8 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 			names[count++] = wanted[i];
 	if (info->matrices)
 		names[count++] = "VK_KHR_cooperative_matrix";
+	if (info->robustness)
+		names[count++] = "VK_EXT_pipeline_robustness";
 	free(e.list);
 
 	SubgroupSizeFeatures szf = {0};
@@ -282,13 +290,16 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	MatrixFeatures mf = {0};
 	MemoryModelFeatures mm = {0};
 	Int8Features i8 = {0};
+	RobustnessFeatures rf = {0};
 	VkBool32 core_features[55] = {0};
 	void *chain = NULL, **tail = &chain;
-	szf.control = df.dot = mf.matrix = mm.model = i8.int8 = 1;
+	szf.control = df.dot = mf.matrix = mm.model = i8.int8 = rf.pipelines = 1;
 	if (info->subgroup_control)
 		CHAIN(szf, ST_SUBGROUP_SIZE_FEATURES);
 	if (info->dot)
 		CHAIN(df, ST_DOT_FEATURES);
+	if (info->robustness)
+		CHAIN(rf, ST_PIPELINE_ROBUSTNESS_FEATURES);
 	if (info->matrices) {
 		CHAIN(mf, ST_COOPERATIVE_MATRIX_FEATURES);
 		CHAIN(mm, ST_MEMORY_MODEL_FEATURES);
@@ -309,6 +320,7 @@ int shim_open(void *physical, uint32_t api, const shim_info *info, uint32_t fami
 	}
 	int missing = 0;
 	d->device = *device;
+	d->robustness = info->robustness;
 	DEVICE(create_set_layout, "vkCreateDescriptorSetLayout");
 	DEVICE(create_pipeline_layout, "vkCreatePipelineLayout");
 	DEVICE(create_module, "vkCreateShaderModule");
@@ -367,8 +379,11 @@ int shim_pipeline(shim_device *d, uint64_t cache, const uint32_t *code, size_t b
 		map[i] = (MapEntry){i, 4 * i, 4};
 	SpecializationInfo spec = {count, map, 4 * (size_t)count, constants};
 	RequiredSubgroupSize size = {ST_REQUIRED_SUBGROUP_SIZE, NULL, subgroup};
+	// Some drivers check each access against the size of its buffer unless they are told not to, although nothing asks for it.
+	RobustnessInfo unchecked = {ST_PIPELINE_ROBUSTNESS_INFO, NULL, ROBUSTNESS_DISABLED, ROBUSTNESS_DISABLED, ROBUSTNESS_DISABLED,
+		ROBUSTNESS_DISABLED};
 	ShaderModuleInfo mc = {ST_SHADER_MODULE_CREATE_INFO, NULL, 0, bytes, code};
-	ComputePipelineInfo c = {ST_COMPUTE_PIPELINE_CREATE_INFO, NULL, 0,
+	ComputePipelineInfo c = {ST_COMPUTE_PIPELINE_CREATE_INFO, d->robustness ? &unchecked : NULL, 0,
 		{ST_SHADER_STAGE_CREATE_INFO, subgroup ? &size : NULL, 0, COMPUTE_BIT, 0, "main", count ? &spec : NULL}, layout, 0, -1};
 	VkResult r = d->create_module(d->device, &mc, NULL, &c.stage.module);
 	if (r < 0)

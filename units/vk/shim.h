@@ -9,7 +9,7 @@ typedef struct {
 	char driver[256];
 	uint8_t device_uuid[16], driver_uuid[16];
 	uint32_t subgroup, min_subgroup, max_subgroup, max_subgroups, subgroup_ops;
-	uint32_t subgroup_control, dot, rte32, preserve32;
+	uint32_t subgroup_control, dot, rte32, preserve32, robustness;
 	uint64_t max_allocation;
 	uint32_t matrices; // filled of matrix
 	struct { uint32_t m, n, k; } matrix[32];
