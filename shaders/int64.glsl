@@ -44,24 +44,16 @@ uvec2 shift64(uvec2 v, int n) {
     return right64(add64(v, half64), r);
 }
 
-// toFloat is the signed v rounded to the nearest float32, ties to even, in integers.
+// toFloat is the signed v rounded to the nearest float32, ties to even. A conversion rounds the first 32 of its bits, whose last says
+// whether any of those after them is set.
 float toFloat(uvec2 v) {
-    uint sign = v.y & 0x80000000u;
-    if (sign != 0u) {
+    bool negative = int(v.y) < 0;
+    if (negative) {
         v = add64(~v, uvec2(1u, 0u));
     }
-    if ((v.x | v.y) == 0u) {
-        return 0.0;
-    }
-    // Justified left, the first 24 bits are the significand and the rest decides the rounding.
-    int top = v.y != 0u ? 32 + findMSB(v.y) : findMSB(v.x);
-    uint n = uint(63 - top);
-    v = n >= 32u ? uvec2(0u, v.x << (n - 32u)) : left64(v, n);
-    uint kept = v.y >> 8;
-    uint rest = v.y & 0xffu;
-    if (rest > 0x80u || (rest == 0x80u && (v.x != 0u || (kept & 1u) != 0u))) {
-        kept++;
-    }
-    // The leading bit of the significand adds 1 to the exponent, and a carry out of it another, as it should.
-    return uintBitsToFloat((uint(top + 126) << 23) + kept | sign);
+    uint after = uint(findMSB(v.y) + 1); // bits
+    uint rest = v.x & ((1u << after) - 1u);
+    uint first = after == 0u ? v.x : v.x >> after | v.y << (32u - after);
+    precise float y = float(rest == 0u ? first : first | 1u) * pow2(int(after));
+    return negative ? -y : y;
 }

@@ -280,8 +280,11 @@ float addend(Place p) { return ADD && p.there ? residual[first + p.n] : 0.0; }
 
 ivec3 sums[RESULTS];
 
-// finish writes an output from the sums.
-void finish(Place p, Factors f) {
+// reduceSums adds up what the invocations of a subgroup have.
+void reduceSums(uint i) { sums[i] = ivec3(subgroupAdd(sums[i].x), subgroupAdd(sums[i].y), wide ? subgroupAdd(sums[i].z) : 0); }
+
+// write writes an output from the sums of the subgroup.
+void write(Place p, Factors f) {
     uint column = first + p.n;
     float value = scaledSum(joinedAll(sums[0], sums[WEIGHT_LIMBS - 1u], wide), rowExponentOf, f.scale, HAS_BIAS, f.bias);
     if (GATED) {
@@ -303,6 +306,22 @@ void finish(Place p, Factors f) {
     }
 }
 
+// finish makes an output.
+void finish(Place p, Factors f) {
+    // Not a loop: a compiler may leave one that has subgroup operations as it is.
+    reduceSums(0u);
+    if (RESULTS > 1u) {
+        reduceSums(1u);
+    }
+    if (RESULTS > 2u) {
+        reduceSums(2u);
+        reduceSums(3u);
+    }
+    if (gl_SubgroupInvocationID == 0u) {
+        write(p, f);
+    }
+}
+
 // MULTIPLY adds the products of vectors u of the weights with vector at of the row.
 #define MULTIPLY(u, at) { \
     uvec4 x0 = quantised[at]; \
@@ -319,6 +338,12 @@ void finish(Place p, Factors f) {
     } \
 }
 
+// MULTIPLY_ALL does so with all vectors of the weights; those beyond the row are zero.
+#define MULTIPLY_ALL(at) \
+    [[unroll]] for (uint u = 0u; u < UNROLL; u++) { \
+        MULTIPLY(u, (WHOLE ? at + u * SUBGROUP : min(at + u * SUBGROUP, KV - 1u))) \
+    }
+
 // The steps of a row are unrolled where the last is not a whole one, so that what would lie beyond the row takes no time.
 #ifdef LUT // too long for a compiler
 const bool UNROLLED = false;
@@ -331,9 +356,9 @@ void compute() {
     uint n = subgroupMin(gl_WorkGroupID.x * gl_NumSubgroups + gl_SubgroupID);
     uint stride = gl_NumWorkGroups.x * gl_NumSubgroups;
     uint lane = gl_SubgroupInvocationID;
-    uint step = UNROLL * gl_SubgroupSize;
     if (!READY) {
         loadParameters();
+        clearReductions();
     }
     Place p = placeOf(n);
     fetch(p, lane);
@@ -352,37 +377,25 @@ void compute() {
         [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
             sums[i] = ivec3(0);
         }
+        uint at = lane;
         if (UNROLLED) {
-            [[unroll]] for (uint s = 0u; s < STEPS; s++) {
-                [[unroll]] for (uint u = 0u; u < UNROLL; u++) {
-                    uint at = min(s * STEP + lane + u * SUBGROUP, KV - 1u);
-                    MULTIPLY(u, at)
-                }
-                if (s + 1u < STEPS) {
-                    fetch(p, (s + 1u) * STEP + lane);
-                } else {
-                    fetch(next, lane);
-                }
+            [[unroll]] for (uint s = 1u; s < STEPS; s++) {
+                MULTIPLY_ALL(at)
+                at += STEP;
+                fetch(p, at);
             }
-        } else for (uint k = 0u; k < KV; k += step) {
-            [[unroll]] for (uint u = 0u; u < UNROLL; u++) {
-                uint at = k + lane + u * gl_SubgroupSize;
-                at = WHOLE ? at : min(at, KV - 1u); // beyond, the weights are zero
-                MULTIPLY(u, at)
-            }
-            bool last = k + step >= KV;
-            Place from = p;
-            if (last) {
-                from = next;
-            }
-            fetch(from, last ? lane : k + step + lane);
+        } else for (uint s = 1u; s < STEPS; s++) {
+            MULTIPLY_ALL(at)
+            at += STEP;
+            fetch(p, at);
         }
-        [[unroll]] for (uint i = 0u; i < RESULTS; i++) {
-            sums[i] = ivec3(subgroupAdd(sums[i].x), subgroupAdd(sums[i].y), wide ? subgroupAdd(sums[i].z) : 0);
-        }
-        if (lane == 0u) {
+        MULTIPLY_ALL(at)
+        if (!next.there) { // by itself, since weights that are loaded on a condition move to registers of their own first
             finish(p, f);
+            break;
         }
+        fetch(next, lane);
+        finish(p, f);
         p = next;
         f = ahead;
     }

@@ -9,6 +9,14 @@
 shared uvec4 reduced[3];
 uint reductions = 0u;
 
+// clearReductions, before a barrier that all pass before the first reduction, saves that the one of its own.
+void clearReductions() {
+    if (gl_LocalInvocationID.x == 0u) {
+        reduced[0] = uvec4(0u);
+    }
+    reductions = 3u;
+}
+
 // beginReduction is the place of the next one, cleared.
 uint beginReduction() {
     uint place = reductions % 3u;
