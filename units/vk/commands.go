@@ -53,7 +53,17 @@ func (d *Device) build(p *Pipeline, spec PipelineSpec) error {
 	if err != nil {
 		return err
 	}
-	if p.setLayout, err = d.setLayout(spec.Bindings); err != nil {
+	bindings := spec.Bindings
+	if d.checks != nil {
+		d.mu.Lock()
+		code, err = d.checks.addLocked(fmt.Sprint(spec.Name, " ", spec.Constants), code, bindings)
+		d.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		bindings++
+	}
+	if p.setLayout, err = d.setLayout(bindings); err != nil {
 		return err
 	}
 	var layout vulkan.PipelineLayout
@@ -123,6 +133,9 @@ func (c *Commands) Dispatch(p *Pipeline, push []byte, x, y, z int, bindings ...B
 	limits := &c.dev.phys.info
 	if len(bindings) != p.bindings || len(push) != p.push {
 		panic(fmt.Sprintf("vk: %s takes %d bindings and %d bytes, not %d and %d", p.name, p.bindings, p.push, len(bindings), len(push)))
+	}
+	if c.dev.checks != nil {
+		bindings = append(slices.Clip(bindings), Binding{Buffer: c.dev.checks.report})
 	}
 	if x < 1 || y < 1 || z < 1 || x > limits.MaxGroups[0] || y > limits.MaxGroups[1] || z > limits.MaxGroups[2] {
 		panic(fmt.Sprintf("vk: %d x %d x %d workgroups of %s, the device allows %v", x, y, z, p.name, limits.MaxGroups))
@@ -295,6 +308,11 @@ func (p *Pending) Wait() error {
 	if r != 0 {
 		d.giveUp(int(r))
 		return fmt.Errorf("running commands on %s: %w: %w", d.phys.info.Name, ErrDeviceLost, &Error{"vkWaitForFences", int(r)})
+	}
+	if d.checks != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.checks.failureLocked()
 	}
 	return nil
 }

@@ -301,6 +301,7 @@ type Device struct {
 	blocks  []*block       // memory that small buffers share
 	used    int64          // bytes allocated
 	fences  []vulkan.Fence // not in use
+	checks  *checks        // nil unless it is checked
 
 	stagingMu sync.Mutex // held for a transfer through staging
 	staging   [2]*Buffer // to and from the device; made when needed
@@ -344,6 +345,13 @@ func (d *Device) open() error {
 		vulkan.DestroyDevice(d.handle, nil)
 		C.shim_free(d.shim)
 		return err
+	}
+	if Checked {
+		c, err := d.newChecks()
+		if err != nil {
+			return errors.Join(err, d.Close())
+		}
+		d.checks = c
 	}
 	return nil
 }
@@ -444,6 +452,9 @@ func (d *Device) Close() error {
 		if b != nil {
 			b.Free()
 		}
+	}
+	if d.checks != nil {
+		d.checks.report.Free()
 	}
 	for _, f := range d.fences {
 		vulkan.DestroyFence(d.handle, f, nil)

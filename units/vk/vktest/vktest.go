@@ -9,6 +9,9 @@ import (
 	"dchain/units/vk"
 )
 
+// CHECK_SHADERS, set to anything, has all shaders checked: see vk.Checked.
+func init() { vk.Checked = os.Getenv("CHECK_SHADERS") != "" }
+
 // Need skips the test where err says that there is no Vulkan, but not in CI, or where the program is built without. Any other error
 // fails it.
 func Need(tb testing.TB, err error) {
