@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -90,30 +91,103 @@ func TestCrowdPatience(t *testing.T) {
 	}
 }
 
-// TestEngineForgets: a batch does not wait for a session that has ended.
-func TestEngineForgets(t *testing.T) {
+// firstLayer is an engine of one layer for two sessions, and the width of its rows.
+func firstLayer(t *testing.T) (*Engine, int) {
+	t.Helper()
 	m, err := inspect.Open(t.Context(), "../testdata/tales-qwen2", inspect.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
 	dev, err := units.NewCPU(units.CPUOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
 	w, err := Load(t.Context(), m, dev, LoadOptions{Range: plan.Range{First: 0, Last: 0}, Context: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
 	e, err := NewEngine(w, EngineOptions{Context: 16, Sessions: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		e.Close()
+		w.Close()
+		dev.Close()
+		m.Close()
+	})
+	return e, m.Spec.Hidden
+}
+
+// TestEngineClaims: a row that is alone is computed by whoever brings it. Beside a batch under way, or for a session that another
+// is waited for with, it is left to the engine, and so are several rows.
+func TestEngineClaims(t *testing.T) {
+	e, hidden := firstLayer(t)
+	var sessions [2]*nearSession
+	for i := range sessions {
+		s, err := e.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions[i] = s.(*nearSession)
+	}
+	push := func(s *nearSession, rows int) (atOnce bool) {
+		t.Helper()
+		in := make([]float32, rows*hidden)
+		in[hidden-1] = float32(s.next)
+		if err := s.Push(t.Context(), s.next, in); err != nil {
+			t.Fatal(err)
+		}
+		return len(s.results) == 1
+	}
+	pull := func(s *nearSession) []float32 {
+		t.Helper()
+		row, err := s.Pull(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row
+	}
+	first, second := sessions[0], sessions[1]
+	if !push(first, 1) {
+		t.Error("a row that is alone is left to the engine")
+	}
+	claimed := pull(first)
+	e.turn.Lock() // a batch is under way
+	if push(first, 1) || push(second, 1) {
+		t.Error("a row is computed beside a batch")
+	}
+	e.turn.Unlock()
+	pull(first)
+	if left := pull(second); !slices.Equal(left, claimed) {
+		t.Error("whoever brings a row gets other results than the engine gives")
+	}
+	if e.turn.Lock(); e.claim(&request{session: first.id, n: 1}) {
+		t.Error("a row is computed while a batch is under way")
+	}
+	e.turn.Unlock()
+	if e.claim(&request{session: first.id, n: 1}) {
+		t.Error("a row is computed without the other session, which is expected")
+	}
+	second.Close()
+	if e.claim(&request{session: first.id, n: 2}) {
+		t.Error("rows of a prompt are computed by whoever brings them")
+	}
+	if !push(first, 1) {
+		t.Error("a session is waited for that has ended")
+	}
+	pull(first)
+	if n := e.flying.Load(); n != 0 {
+		t.Errorf("%d requests are under way", n)
+	}
+}
+
+// TestEngineForgets: a batch does not wait for a session that has ended.
+func TestEngineForgets(t *testing.T) {
+	e, hidden := firstLayer(t)
 	step := func(s Session, pos int) {
 		t.Helper()
-		if err := s.Push(t.Context(), pos, make([]float32, m.Spec.Hidden)); err != nil {
+		if err := s.Push(t.Context(), pos, make([]float32, hidden)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Pull(t.Context()); err != nil {
@@ -122,10 +196,12 @@ func TestEngineForgets(t *testing.T) {
 	}
 	var sessions [2]Session
 	for i := range sessions {
-		if sessions[i], err = e.Open(t.Context()); err != nil {
+		s, err := e.Open(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		step(sessions[i], 0)
+		sessions[i] = s
+		step(s, 0)
 	}
 	sessions[0].Close()
 	step(sessions[1], 1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"dchain/transport"
@@ -27,6 +28,7 @@ type member struct {
 
 	next   *transport.Link // nil: results go to the head
 	outbox chan transport.Frame
+	queued atomic.Int64  // frames put into it and not yet sent
 	stop   chan struct{} // closed by close
 	wg     sync.WaitGroup
 
@@ -200,10 +202,12 @@ func (m *member) asked(s *memberSession, pos int) *ask {
 
 // put queues a frame for the next stage or the head.
 func (m *member) put(f transport.Frame) error {
+	m.queued.Add(1)
 	select {
 	case m.outbox <- f:
 		return nil
 	default:
+		m.queued.Add(-1)
 		return refuse(transport.FaultNextHop, "%d frames are waiting for a next stage that does not take them", outboxSize)
 	}
 }
@@ -239,6 +243,7 @@ func (m *member) accept(f *transport.Activation) error {
 			return
 		}
 		m.pass(s, done{seq: f.Seq, pos: pos, n: n, rows: rows, ask: a, took: took})
+		f.Release()
 	})
 }
 
@@ -296,6 +301,10 @@ func (m *member) pass(s *memberSession, d done) {
 	default:
 		f = newActivation(d.seq, last, transport.Return, m.model, d.rows[(d.n-1)*m.hidden:])
 	}
+	if d.n == 1 && m.queued.Load() == 0 { // nothing goes before it, and it is small
+		m.deliver(f)
+		return
+	}
 	if err := m.put(f); err != nil {
 		m.fault(-1, "sending", err)
 	}
@@ -303,30 +312,39 @@ func (m *member) pass(s *memberSession, d done) {
 
 // send writes the outbox to the next stage or the head.
 func (m *member) send() {
-	to, phase := m.next, "sending"
-	if to == nil {
-		to, phase = m.head, "returning"
-	}
 	for {
 		select {
 		case f := <-m.outbox:
-			if err := to.Send(f); err != nil {
-				switch {
-				case to != m.head:
-					err = refuse(transport.FaultNextHop, "%v", err)
-				case errors.Is(err, io.EOF):
-					return // the head has closed the ring and wants nothing more
-				}
-				m.fault(-1, phase, err)
+			if !m.deliver(f) {
 				return
 			}
-			if a, ok := f.(*transport.Activation); ok {
-				a.Release()
-			}
+			m.queued.Add(-1)
 		case <-m.stop:
 			return
 		}
 	}
+}
+
+// deliver sends a frame to the next stage or the head, and says whether more may follow.
+func (m *member) deliver(f transport.Frame) bool {
+	to, phase := m.next, "sending"
+	if to == nil {
+		to, phase = m.head, "returning"
+	}
+	if err := to.Send(f); err != nil {
+		switch {
+		case to != m.head:
+			err = refuse(transport.FaultNextHop, "%v", err)
+		case errors.Is(err, io.EOF):
+			return false // the head has closed the ring and wants nothing more
+		}
+		m.fault(-1, phase, err)
+		return false
+	}
+	if a, ok := f.(*transport.Activation); ok {
+		a.Release()
+	}
+	return true
 }
 
 // watchNext notices a lost next stage even when nothing is being sent.

@@ -43,6 +43,7 @@ type cluster struct {
 	context int
 	session int
 	edit    func(*stage.ServerOptions) // of every stage, nil for none
+	table   bool                       // the head's device embeds
 }
 
 // greet dials the first stage with the head's key and says hello, of which the answer is still to come.
@@ -175,6 +176,39 @@ func TestRingIsUnsplit(t *testing.T) {
 				t.Errorf("stages %v, route %s: %d ids", ranges, route, len(got.IDs))
 			}
 		}
+	}
+}
+
+// TestRingLooks: a head that looks out for what comes back gives the unsplit ids, and is not kept from seeing that it is told to end or
+// that the ring has.
+func TestRingLooks(t *testing.T) {
+	m := openModel(t, "tales-qwen2")
+	near, _ := localHead(t, m, localOptions{mode: units.Int8, context: 256})
+	c := startCluster(t, m, cutAt(8, 3), 2)
+	opts := c.options()
+	opts.Dial.Poll = func() time.Duration { return time.Second }
+	h, ring := c.mustConnect(cutAt(8, 3), opts)
+	g := stage.GenerateOptions{Prompt: longPrompt(t, m, 80), MaxTokens: 8}
+	want, err := near.Generate(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Generate(t.Context(), g); err != nil || !slices.Equal(got.IDs, want.IDs) {
+		t.Errorf("ids %v (%v), the unsplit run gives %v", got.IDs, err, want.IDs)
+	}
+	s, err := ring.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(enough) })
+	if _, err := s.Pull(ctx); !errors.Is(err, enough) {
+		t.Errorf("told to end while nothing comes: %v", err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { ring.Close() })
+	if _, err := s.Pull(t.Context()); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("in a ring that ends: %v", err)
 	}
 }
 

@@ -173,6 +173,7 @@ func (s *ringSession) deliver(f *transport.Activation) error {
 
 // Pull waits for the oldest push, and names the stage that keeps it waiting when nothing comes.
 func (s *ringSession) Pull(ctx context.Context) ([]float32, error) {
+	s.look(ctx)
 	tick := time.NewTicker(s.ring.opts.Silence / 8)
 	defer tick.Stop()
 	for {
@@ -190,6 +191,22 @@ func (s *ringSession) Pull(ctx context.Context) ([]float32, error) {
 			return nil, context.Cause(ctx)
 		case <-tick.C:
 			s.checkSilence()
+		}
+	}
+}
+
+// look awaits a result without sleeping, for as long as the links of the ring look for bytes, if no other session could use the
+// core: who sleeps is woken late, and on another core, which has nothing at hand of what the next step needs.
+func (s *ringSession) look(ctx context.Context) {
+	poll := s.ring.opts.Dial.Poll
+	if poll == nil || s.ring.SessionsOpen() > 1 {
+		return
+	}
+	for since := time.Now(); len(s.results) == 0 && time.Since(since) < poll() && ctx.Err() == nil; {
+		select {
+		case <-s.failed:
+			return
+		default:
 		}
 	}
 }

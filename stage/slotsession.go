@@ -33,8 +33,8 @@ func (e *Engine) open(groups int) (*slotSession, error) {
 	return &slotSession{engine: e, id: e.nextID, slot: slot, groups: groups}, nil
 }
 
-// submit queues rows at pos. They become the engine's; done gets the result from the engine's loop. If a is not nil it has
-// been answered by then, and there are rows only if they are to be kept.
+// submit queues rows at pos, or runs them if there is nothing else to do. They become the engine's; done gets the result. If a is
+// not nil it has been answered by then, and there are rows only if they are to be kept.
 func (s *slotSession) submit(pos int, in input, a *ask, keep bool, done func(rows []float32, took time.Duration, err error)) error {
 	e := s.engine
 	n := len(in.ids)
@@ -44,26 +44,40 @@ func (s *slotSession) submit(pos int, in input, a *ask, keep bool, done func(row
 	if n == 0 || in.ids == nil && len(in.hidden)%e.hidden != 0 {
 		return fmt.Errorf("pushing %d floats: not a positive multiple of the hidden width %d", len(in.hidden), e.hidden)
 	}
+	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, input: in, ask: a, keep: keep, done: func(rows []float32, took time.Duration, err error) {
+		e.flying.Add(-1)
+		done(rows, took, err)
+		s.flying.Done()
+	}}
 	e.life.RLock()
 	defer e.life.RUnlock()
+	claimed, err := s.enqueue(r)
+	if claimed {
+		e.runClaimed(r)
+	}
+	return err
+}
+
+// enqueue queues a request, unless it claims the engine's turn for it. It is called with the engine's life held.
+func (s *slotSession) enqueue(r *request) (claimed bool, err error) {
+	e := s.engine
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed || e.closed:
-		return errEngineClosed
-	case pos != s.next:
-		return &PositionError{Want: s.next, Got: pos}
-	case pos+n > e.opts.Context:
-		return &ContextError{Context: e.opts.Context, Need: pos + n}
+		return false, errEngineClosed
+	case r.pos != s.next:
+		return false, &PositionError{Want: s.next, Got: r.pos}
+	case r.pos+r.n > e.opts.Context:
+		return false, &ContextError{Context: e.opts.Context, Need: r.pos + r.n}
 	}
 	s.flying.Add(1)
-	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, input: in, ask: a, keep: keep, done: func(rows []float32, took time.Duration, err error) {
-		done(rows, took, err)
-		s.flying.Done()
-	}}
-	e.queue <- r // the loop runs, and takes from the queue, until closed is set
-	s.next += n
-	return nil
+	e.flying.Add(1)
+	s.next += r.n
+	if claimed = e.claim(r); !claimed {
+		e.queue <- r // the loop runs, and takes from the queue, until closed is set
+	}
+	return claimed, nil
 }
 
 // close waits for pushes in flight, which still use the slot, and frees it.

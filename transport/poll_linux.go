@@ -8,6 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// yieldEvery is after how many looks others are let run, some 100 microseconds. Whoever lets them is likely to go on on another core,
+// which has nothing at hand.
+const yieldEvery = 128
+
 // lookout tells whether a socket has something to read. It is used by one goroutine.
 type lookout struct {
 	raw  syscall.RawConn
@@ -36,8 +40,10 @@ func (l *lookout) wait(since time.Time) bool {
 	if l.poll == nil {
 		return false
 	}
-	for {
-		runtime.Gosched() // lets those run who have what was read last
+	for i := 0; ; i++ {
+		if i%yieldEvery == 0 {
+			runtime.Gosched() // lets those run who have what was read last
+		}
 		if err := l.raw.Read(l.look); err != nil || l.fds[0].Revents != 0 {
 			return true
 		}
