@@ -118,8 +118,7 @@ type Commands struct {
 	times      int
 	cuts       int
 
-	pool        vulkan.CommandPool
-	buffers     []vulkan.CommandBuffer // one more than cuts
+	listBuffers
 	queries     vulkan.QueryPool
 	descriptors vulkan.DescriptorPool
 }
@@ -206,6 +205,44 @@ func (c *Commands) End() error {
 
 func (c *Commands) end() error {
 	d := c.dev
+	if err := c.takeBuffers(); err != nil {
+		return err
+	}
+	if c.times > 0 {
+		info := vulkan.QueryPoolCreateInfo{SType: vulkan.StructureTypeQueryPoolCreateInfo, QueryType: vulkan.QueryTypeTimestamp, QueryCount: uint32(c.times)}
+		var queries vulkan.QueryPool
+		r := call(func() vulkan.Result { return vulkan.CreateQueryPool(d.handle, &info, nil, &queries) })
+		info.Free()
+		if err := d.check("vkCreateQueryPool", r); err != nil {
+			return err
+		}
+		c.queries = queries
+	}
+	var descriptors vulkan.DescriptorPool
+	r2 := C.shim_record(d.shim, (*unsafe.Pointer)(unsafe.Pointer(unsafe.SliceData(c.buffers))), unsafe.SliceData(c.commands), C.uint32_t(len(c.commands)),
+		unsafe.SliceData(c.bindings), unsafe.SliceData(c.setLayouts), C.uint32_t(len(c.setLayouts)), C.uint32_t(len(c.bindings)),
+		(*C.uint8_t)(unsafe.SliceData(c.push)), id(unsafe.Pointer(c.queries)), (*C.uint64_t)(unsafe.Pointer(&descriptors)))
+	c.descriptors = descriptors
+	return d.check("recording a command buffer", int(r2))
+}
+
+// spareBuffers is how many command buffers of lists that were freed are kept for others: making one, and the pool it comes from, can
+// take a driver a millisecond.
+const spareBuffers = 8
+
+// listBuffers are what a list is recorded in.
+type listBuffers struct {
+	pool    vulkan.CommandPool
+	buffers []vulkan.CommandBuffer // one more than cuts
+}
+
+// takeBuffers takes buffers that nothing is recorded in any more, or makes them.
+func (c *Commands) takeBuffers() error {
+	d := c.dev
+	if spare, ok := d.takeSpare(c.cuts + 1); ok {
+		c.listBuffers = spare
+		return d.check("vkResetCommandPool", int(vulkan.ResetCommandPool(d.handle, c.pool, 0)))
+	}
 	poolInfo := vulkan.CommandPoolCreateInfo{SType: vulkan.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.phys.family}
 	var pool vulkan.CommandPool
 	r := call(func() vulkan.Result { return vulkan.CreateCommandPool(d.handle, &poolInfo, nil, &pool) })
@@ -223,22 +260,34 @@ func (c *Commands) end() error {
 		return err
 	}
 	c.buffers = buffers
-	if c.times > 0 {
-		info := vulkan.QueryPoolCreateInfo{SType: vulkan.StructureTypeQueryPoolCreateInfo, QueryType: vulkan.QueryTypeTimestamp, QueryCount: uint32(c.times)}
-		var queries vulkan.QueryPool
-		r = call(func() vulkan.Result { return vulkan.CreateQueryPool(d.handle, &info, nil, &queries) })
-		info.Free()
-		if err := d.check("vkCreateQueryPool", r); err != nil {
-			return err
+	return nil
+}
+
+// takeSpare takes n buffers of a list that was freed, if there are just so many.
+func (d *Device) takeSpare(n int) (listBuffers, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, s := range d.spare {
+		if len(s.buffers) == n {
+			d.spare = slices.Delete(d.spare, i, i+1)
+			return s, true
 		}
-		c.queries = queries
 	}
-	var descriptors vulkan.DescriptorPool
-	r2 := C.shim_record(d.shim, (*unsafe.Pointer)(unsafe.Pointer(unsafe.SliceData(c.buffers))), unsafe.SliceData(c.commands), C.uint32_t(len(c.commands)),
-		unsafe.SliceData(c.bindings), unsafe.SliceData(c.setLayouts), C.uint32_t(len(c.setLayouts)), C.uint32_t(len(c.bindings)),
-		(*C.uint8_t)(unsafe.SliceData(c.push)), id(unsafe.Pointer(c.queries)), (*C.uint64_t)(unsafe.Pointer(&descriptors)))
-	c.descriptors = descriptors
-	return d.check("recording a command buffer", int(r2))
+	return listBuffers{}, false
+}
+
+// freeBuffers keeps the buffers for another list, or gives them back.
+func (d *Device) freeBuffers(b listBuffers) {
+	if b.pool == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(b.buffers) == 1 && len(d.spare) < spareBuffers {
+		d.spare = append(d.spare, b)
+		return
+	}
+	vulkan.DestroyCommandPool(d.handle, b.pool, nil)
 }
 
 // runDeadline bounds the wait for a command list: longer than any work, short enough to notice a device that hangs.
@@ -382,8 +431,6 @@ func (c *Commands) Free() {
 	if c.descriptors != nil {
 		vulkan.DestroyDescriptorPool(d.handle, c.descriptors, nil)
 	}
-	if c.pool != nil {
-		vulkan.DestroyCommandPool(d.handle, c.pool, nil)
-	}
+	d.freeBuffers(c.listBuffers)
 	*c = Commands{dev: d}
 }

@@ -302,6 +302,7 @@ type Device struct {
 	used    int64          // bytes allocated
 	fences  []vulkan.Fence // not in use
 	checks  *checks        // nil unless it is checked
+	spare   []listBuffers  // not in use, one buffer each
 
 	stagingMu sync.Mutex // held for a transfer through staging
 	staging   [2]*Buffer // to and from the device; made when needed
@@ -458,6 +459,9 @@ func (d *Device) Close() error {
 	}
 	for _, f := range d.fences {
 		vulkan.DestroyFence(d.handle, f, nil)
+	}
+	for _, s := range d.spare {
+		vulkan.DestroyCommandPool(d.handle, s.pool, nil)
 	}
 	for _, p := range d.pipes {
 		vulkan.DestroyPipeline(d.handle, p.handle, nil)

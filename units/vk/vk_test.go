@@ -337,6 +337,62 @@ func TestHang(t *testing.T) {
 	}
 }
 
+// TestSpareBuffers: a list is recorded in what one that was freed leaves, if that is as many buffers, and so many are not kept that
+// nobody needs them.
+func TestSpareBuffers(t *testing.T) {
+	d := openAny(t, Options{})
+	scale := scalePipeline(t, d, 0.5)
+	in, out := newBuffer(t, d, 4, Upload), newBuffer(t, d, 4, Readback)
+	list := func(factor float32, cuts int) *Commands {
+		t.Helper()
+		c := d.NewCommands()
+		c.Dispatch(scale, push(1, factor), 1, 1, 1, Binding{Buffer: in}, Binding{Buffer: out})
+		c.CopyBarrier()
+		for range cuts {
+			c.Cut()
+		}
+		if err := c.End(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	copy(in.Bytes(), floats(2))
+	run := func(c *Commands, want float32) {
+		t.Helper()
+		if err := d.Run(c); err != nil {
+			t.Fatal(err)
+		}
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(out.Bytes())); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	c := list(3, 0)
+	run(c, 6.5)
+	pool := c.pool
+	c.Free()
+	for _, factor := range []float32{4, 5} {
+		cut, again := list(7, 1), list(factor, 0)
+		if again.pool != pool || cut.pool == pool {
+			t.Error("a list is made anew, or another uses what one buffer was kept for")
+		}
+		run(again, 2*factor+0.5)
+		run(cut, 14.5)
+		cut.Free()
+		again.Free()
+	}
+	var many []*Commands
+	for range spareBuffers + 2 {
+		many = append(many, list(3, 0))
+	}
+	for _, c := range many {
+		run(c, 6.5)
+		c.Free()
+	}
+	if n := len(d.spare); n != spareBuffers {
+		t.Errorf("%d are kept, want %d", n, spareBuffers)
+	}
+}
+
 // TestCollector records, specialises and runs while the garbage collector does too, from several goroutines: what the
 // driver reads must be memory that stays.
 func TestCollector(t *testing.T) {
