@@ -3,7 +3,7 @@ package units
 import "dchain/units/vk"
 
 // relayed is how many bytes of rows relay.comp passes on. More are copied: a device may have a quicker way for many.
-const relayed = 4 << 10
+const relayed = 64 << 10
 
 // passage is rows on their way between buffers, from and to so many values of each.
 type passage struct {
