@@ -215,7 +215,7 @@ func (c *cluster) load(ctx context.Context, own plan.Range, peers []*stage.Peer,
 		defer p.end()
 		var err error
 		readout := c.readsHere(peers, needs)
-		table := own.Len() == c.model.Spec.Layers && readout && c.gate.gpu && c.need(needs).HoldsTable(c.gate.memory())
+		table := own.Len() > 0 && c.gate.gpu && c.need(needs).HoldsTable(c.gate.memory())
 		weights, err = c.loadHere(loading, own, readout, table, p.of)
 		return err
 	})

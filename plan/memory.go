@@ -31,7 +31,7 @@ type Need struct {
 	Context    int   // positions per session
 	Sessions   int
 	Scratch    int64 // activations of one stage
-	Table      int64 // the embedding, which a GPU that holds the whole model keeps beside it where it has the room
+	Table      int64 // the embedding on the device of a head that has layers; see HoldsTable
 }
 
 // Validate rejects needs no model has.
@@ -74,8 +74,9 @@ func (n Need) Total(layers int, readout bool) int64 {
 	return n.WeightBytes(layers, readout) + n.KVBytes(layers) + n.Scratch
 }
 
-// HoldsTable says whether a device with so much memory, which holds the whole model, keeps the embedding too: nobody is refused for
-// it, so there must be room for as much again as nobody has counted. Memory 0 means not known.
+// HoldsTable says whether a head's device with so much memory keeps the embedding beside its layers: nobody is refused for it, so
+// there must be room for the whole model, whose other stages may be on this device, and for as much again as nobody has counted.
+// Memory 0 means not known.
 func (n Need) HoldsTable(memory int64) bool {
 	return n.Table > 0 && n.Total(n.Layers, true)+2*n.Table <= Usable(memory)
 }
@@ -88,7 +89,7 @@ func (n Need) Size(stages []Stage) {
 		s.WeightBytes = n.WeightBytes(s.Range.Len(), i == reads)
 		s.KVBytes = n.KVBytes(s.Range.Len())
 		s.TableBytes = 0
-		if s.GPU && i == reads && s.Range.Len() == n.Layers && n.HoldsTable(s.Memory) {
+		if s.GPU && s.Head && s.Range.Len() > 0 && n.HoldsTable(s.Memory) {
 			s.TableBytes = n.Table
 		}
 	}

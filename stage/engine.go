@@ -46,7 +46,7 @@ type Engine struct {
 	cache    units.Cache
 	segments []segment
 	model    *forms    // all layers and the readout in one program; nil unless the weights have the last layer and the readout
-	ofIDs    *forms    // model of ids in place of rows; nil unless the device keeps the embedding
+	ofIDs    *forms    // model of ids in place of rows; nil unless there is one and the device keeps the embedding
 	readout  *forms    // the readout of rows that came out of the segments; nil like model
 	layered  []float32 // rows that came out of the segments, of a batch of ids
 	hidden   int
@@ -76,7 +76,7 @@ type Engine struct {
 type segment struct {
 	rng   plan.Range
 	exec  units.Executable
-	ofIDs units.Executable // of the first one, of ids in place of rows; nil like Engine.ofIDs
+	ofIDs units.Executable // of the first one, of ids in place of rows; nil unless the device keeps the embedding
 }
 
 // request is a push on its way through the engine.
@@ -149,7 +149,11 @@ func (e *Engine) compile(rng plan.Range) error {
 	}
 	seg := segment{rng: rng, exec: exec}
 	if e.weights.table != nil && len(e.segments) == 0 {
-		if seg.ofIDs, err = e.weights.dev.Compile(e.weights.layersOfIDs(p)); err != nil {
+		ofIDs := e.weights.layersOfIDs
+		if e.opts.ReturnAll {
+			ofIDs = e.weights.ofIDs
+		}
+		if seg.ofIDs, err = e.weights.dev.Compile(ofIDs(p)); err != nil {
 			return errors.Join(fmt.Errorf("compiling layers %v of ids: %w", rng, err), exec.Close())
 		}
 	}
@@ -158,7 +162,7 @@ func (e *Engine) compile(rng plan.Range) error {
 }
 
 // embeds says that the engine takes ids.
-func (e *Engine) embeds() bool { return e.ofIDs != nil }
+func (e *Engine) embeds() bool { return e.segments[0].ofIDs != nil }
 
 // release gives back the segments and the cache.
 func (e *Engine) release() error {
@@ -404,6 +408,8 @@ func (e *Engine) compute(batch []*request, n int) error {
 	}
 	h := in.hidden // the result overwrites the rows
 	switch {
+	case in.ids != nil && len(batch) == 1:
+		h = make([]float32, n*e.hidden) // the request's own
 	case in.ids != nil:
 		e.layered = slices.Grow(e.layered[:0], n*e.hidden)[:n*e.hidden]
 		h = e.layered
@@ -430,7 +436,7 @@ func (e *Engine) compute(batch []*request, n int) error {
 		switch r.rows = h[at:end:end]; {
 		case r.ask != nil:
 			last = append(last, h[end-e.hidden:end]...)
-		case in.ids != nil: // the memory is the engine's
+		case in.ids != nil && len(batch) > 1: // the memory is the engine's
 			r.rows = slices.Clone(e.returned(r.rows))
 		}
 		at = end

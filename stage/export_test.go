@@ -8,3 +8,6 @@ func (s *Sequence) Scores(hidden []float32, top int) ([]float32, error) {
 	err := r.row(s.id, hidden[len(hidden)-r.hidden:], &s.ask)
 	return s.ask.scores.values, err
 }
+
+// Embeds says that the device embeds.
+func (h *Head) Embeds() bool { return h.embeds }

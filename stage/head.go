@@ -22,7 +22,7 @@ type Head struct {
 	stages []Stage
 	chunk  int
 	reads  bool // the last stage reads out itself
-	embeds bool // the only stage embeds itself
+	embeds bool // the first stage embeds itself
 
 	readout readout
 	opened  atomic.Int32 // sequences so far
@@ -75,7 +75,7 @@ func NewHead(w *Weights, opts HeadOptions) (*Head, error) {
 		return nil, fmt.Errorf("building the head: layers %d to %d are held by nobody", next, spec.Layers-1)
 	}
 	h := &Head{Model: w.Model, stages: opts.Stages, chunk: chunkOf(w, opts), readout: readout{forms: w.readout(), hidden: spec.Hidden, crowd: crowd{groups: opts.Groups, share: meetingShare, most: meetingMost}}}
-	if e, ok := opts.Stages[0].(*Engine); ok && len(opts.Stages) == 1 {
+	if e, ok := opts.Stages[0].(*Engine); ok {
 		h.embeds = e.embeds()
 	}
 	if h.reads = reads(opts.Stages[len(opts.Stages)-1]); !h.reads && w.lmHead.w == nil {
@@ -231,20 +231,34 @@ func (s *Sequence) forward(ctx context.Context, ids []int, a *ask) ([]float32, e
 
 // push hands ids to the first stage and what comes of them to the last, whose last row is read out if there is an ask.
 func (s *Sequence) push(ctx context.Context, ids []int, a *ask) error {
-	last := s.sessions[len(s.sessions)-1]
+	sessions := s.sessions
+	last := sessions[len(sessions)-1]
+	var hidden []float32
 	if s.head.embeds {
 		numbers, err := s.head.numbers(ids, s.pos)
 		if err != nil {
 			return err
 		}
-		return last.(*nearSession).pushIDs(s.pos, numbers, a)
+		first := sessions[0].(*nearSession)
+		if len(sessions) == 1 {
+			return first.pushIDs(s.pos, numbers, a)
+		}
+		if err = first.pushIDs(s.pos, numbers, nil); err != nil {
+			return err
+		}
+		if hidden, err = first.Pull(ctx); err != nil {
+			return err
+		}
+		sessions = sessions[1:]
+	} else {
+		var err error
+		if hidden, err = s.head.embed(ctx, ids, s.pos); err != nil {
+			return err
+		}
 	}
-	hidden, err := s.head.embed(ctx, ids, s.pos)
-	if err != nil {
-		return err
-	}
-	for _, session := range s.sessions[:len(s.sessions)-1] {
-		if err := session.Push(ctx, s.pos, hidden); err != nil {
+	for _, session := range sessions[:len(sessions)-1] {
+		var err error
+		if err = session.Push(ctx, s.pos, hidden); err != nil {
 			return err
 		}
 		if hidden, err = session.Pull(ctx); err != nil {

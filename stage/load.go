@@ -43,7 +43,7 @@ type LoadOptions struct {
 	Embed   bool // projection and norm of embeddings
 	Readout bool // final norm and language-model head, and what Embed says
 	// Table keeps the embedding on the device too, if it has the memory and embeddings of the model are its rows and nothing else. An
-	// engine of the whole model uses it.
+	// engine of the first layers uses it.
 	Table   bool
 	Mode    units.WeightMode
 	Context int // positions the rotary tables cover
@@ -137,7 +137,7 @@ func (w *Weights) Close() error {
 // it fails it closes packed.
 func load(ctx context.Context, m *inspect.Model, dev units.Device, opts LoadOptions, packed *packedFile) (*Weights, []matrixPart, error) {
 	_, _, plain := tableOf(m)
-	opts.Table = opts.Table && plain && opts.Readout && opts.Range.Len() == m.Spec.Layers
+	opts.Table = opts.Table && plain && (opts.Embed || opts.Readout) && opts.Range.Len() > 0 && opts.Range.First == 0
 	l := &loader{model: m, dev: dev, opts: opts, w: &Weights{
 		Model: m, Range: opts.Range, Mode: opts.Mode, packed: packed, dev: dev, context: opts.Context,
 	}}

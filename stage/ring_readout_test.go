@@ -38,7 +38,7 @@ func (c *cluster) connectReadout(own plan.Range, ranges []plan.Range, opts stage
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { ring.Close() })
-	w, err := stage.Load(ctx, c.model, newDevice(c.t, 1), stage.LoadOptions{Range: own, Embed: true, Context: c.context})
+	w, err := stage.Load(ctx, c.model, newDevice(c.t, 1), stage.LoadOptions{Range: own, Embed: true, Table: c.table, Context: c.context})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -72,15 +72,18 @@ func TestLastStageReadsOut(t *testing.T) {
 	for _, cut := range []struct {
 		own    plan.Range
 		ranges []plan.Range
+		table  bool
 	}{
-		{plan.None, cutAt(8)}, {plan.None, cutAt(8, 2, 4)},
-		{plan.Range{First: 0, Last: 3}, []plan.Range{{First: 4, Last: 7}}},
-		{plan.Range{First: 0, Last: 1}, []plan.Range{{First: 2, Last: 3}, {First: 4, Last: 7}}},
+		{plan.None, cutAt(8), false}, {plan.None, cutAt(8, 2, 4), false},
+		{plan.Range{First: 0, Last: 3}, []plan.Range{{First: 4, Last: 7}}, false},
+		{plan.Range{First: 0, Last: 3}, []plan.Range{{First: 4, Last: 7}}, true},
+		{plan.Range{First: 0, Last: 1}, []plan.Range{{First: 2, Last: 3}, {First: 4, Last: 7}}, true},
 	} {
 		for _, route := range []stage.Route{stage.RouteRing, stage.RouteStar} {
 			for _, traced := range []bool{false, true} {
-				t.Run(fmt.Sprintf("own=%v/ranges=%v/%s/traced=%v", cut.own, cut.ranges, route, traced), func(t *testing.T) {
+				t.Run(fmt.Sprintf("own=%v/ranges=%v/table=%v/%s/traced=%v", cut.own, cut.ranges, cut.table, route, traced), func(t *testing.T) {
 					c := startCluster(t, m, nil, 2)
+					c.table = cut.table
 					opts := c.options()
 					opts.Route = route
 					rec := stage.NewRecorder()
@@ -90,6 +93,9 @@ func TestLastStageReadsOut(t *testing.T) {
 						opts.Trace = trace
 					}
 					h := c.connectReadout(cut.own, cut.ranges, opts, trace)
+					if h.Embeds() != cut.table {
+						t.Fatalf("the head's device embeds: %v", h.Embeds())
+					}
 					for _, sampling := range samplings {
 						g := stage.GenerateOptions{Prompt: longPrompt(t, m, 80), MaxTokens: 8, Sampling: sampling}
 						if traced {
