@@ -22,6 +22,9 @@ func Need(tb testing.TB, err error) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	if vk.Checked {
+		tb.Log("shaders are checked")
+	}
 }
 
 // Devices are the Vulkan devices, at least one.
