@@ -89,8 +89,9 @@ type request struct {
 	input             // owned by the request
 	ask     *ask      // of the last row, which is read out; nil for none
 	keep    bool      // the rows are wanted in spite of the ask
+	claimed bool      // run by whoever submitted it; written before it is run
 	rows    []float32 // the result, which a request with an ask may lack
-	// done is called with the rows or an error, by whoever runs the engine. It must not wait for that.
+	// done is called with the rows or an error, by whoever runs the engine, whose turn it holds up: it must not block.
 	done func(rows []float32, took time.Duration, err error)
 }
 

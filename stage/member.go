@@ -232,19 +232,30 @@ func (m *member) accept(f *transport.Activation) error {
 	}
 	pos, n := int(f.TokenIdx), len(f.Hidden)/m.hidden
 	a := m.asked(s, pos+n-1)
-	return s.submit(pos, input{hidden: f.Hidden}, a, m.assign.Trace, func(rows []float32, took time.Duration, err error) {
+	// A link may take its time, for which the engine must not wait: of what is called here only the receipts of a trace are sent at once.
+	var own *transport.Activation // sent by this goroutine afterwards
+	err = s.submit(pos, input{hidden: f.Hidden}, a, m.assign.Trace, func(here bool, rows []float32, took time.Duration, err error) {
 		if err != nil {
 			seq := f.Seq
 			if units.Unusable(err) {
 				m.server.condemn(err)
 				seq = -1 // of the whole ring
 			}
-			m.fault(seq, "computing", err)
+			m.wg.Go(func() { m.fault(seq, "computing", err) })
 			return
 		}
-		m.pass(s, done{seq: f.Seq, pos: pos, n: n, rows: rows, ask: a, took: took})
+		out, alone := m.result(s, done{seq: f.Seq, pos: pos, n: n, rows: rows, ask: a, took: took})
 		f.Release()
+		if here && alone && m.queued.Load() == 0 { // nothing goes before it, and nobody waits for this goroutine
+			own = out
+		} else if err := m.put(out); err != nil {
+			m.wg.Go(func() { m.fault(-1, "sending", err) })
+		}
 	})
+	if own != nil {
+		m.deliver(own)
+	}
+	return err
 }
 
 // session finds the session of seq or takes a slot for it; nil for one that has ended.
@@ -275,8 +286,9 @@ type done struct {
 	took   time.Duration
 }
 
-// pass sends computed rows to the next stage, or what is asked for back to the head. It runs in the engine's loop.
-func (m *member) pass(s *memberSession, d done) {
+// result is what goes to the next stage of computed rows, or what is asked for and goes back to the head. alone says that the ring has
+// no other session. It is called by whoever runs the engine.
+func (m *member) result(s *memberSession, d done) (f *transport.Activation, alone bool) {
 	a := m.assign
 	last := d.pos + d.n - 1
 	m.mu.Lock()
@@ -286,11 +298,11 @@ func (m *member) pass(s *memberSession, d done) {
 		s.steps++
 		s.micros += uint64(d.took.Microseconds())
 	}
+	alone = len(m.sessions) == 1
 	m.mu.Unlock()
 	if a.Trace {
 		m.head.Send(&transport.Receipt{Seq: d.seq, TokenIdx: int32(d.pos), Stage: a.Stage, Micros: uint32(d.took.Microseconds()), Hashes: rowHashes(d.rows, m.hidden)})
 	}
-	var f *transport.Activation
 	switch {
 	case a.Stage < a.Stages:
 		f = newActivation(d.seq, d.pos, a.Stage+1, m.model, d.rows)
@@ -301,13 +313,7 @@ func (m *member) pass(s *memberSession, d done) {
 	default:
 		f = newActivation(d.seq, last, transport.Return, m.model, d.rows[(d.n-1)*m.hidden:])
 	}
-	if d.n == 1 && m.queued.Load() == 0 { // nothing goes before it, and it is small
-		m.deliver(f)
-		return
-	}
-	if err := m.put(f); err != nil {
-		m.fault(-1, "sending", err)
-	}
+	return f, alone
 }
 
 // send writes the outbox to the next stage or the head.

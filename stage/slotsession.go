@@ -33,9 +33,10 @@ func (e *Engine) open(groups int) (*slotSession, error) {
 	return &slotSession{engine: e, id: e.nextID, slot: slot, groups: groups}, nil
 }
 
-// submit queues rows at pos, or runs them if there is nothing else to do. They become the engine's; done gets the result. If a is
-// not nil it has been answered by then, and there are rows only if they are to be kept.
-func (s *slotSession) submit(pos int, in input, a *ask, keep bool, done func(rows []float32, took time.Duration, err error)) error {
+// submit queues rows at pos, or runs them if there is nothing else to do. They become the engine's; done gets the result, and is told
+// whether that is before submit returns, by the goroutine that called it. If a is not nil it has been answered by then, and there
+// are rows only if they are to be kept.
+func (s *slotSession) submit(pos int, in input, a *ask, keep bool, done func(here bool, rows []float32, took time.Duration, err error)) error {
 	e := s.engine
 	n := len(in.ids)
 	if n == 0 {
@@ -44,40 +45,41 @@ func (s *slotSession) submit(pos int, in input, a *ask, keep bool, done func(row
 	if n == 0 || in.ids == nil && len(in.hidden)%e.hidden != 0 {
 		return fmt.Errorf("pushing %d floats: not a positive multiple of the hidden width %d", len(in.hidden), e.hidden)
 	}
-	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, input: in, ask: a, keep: keep, done: func(rows []float32, took time.Duration, err error) {
+	r := &request{session: s.id, slot: s.slot, groups: s.groups, pos: pos, n: n, input: in, ask: a, keep: keep}
+	r.done = func(rows []float32, took time.Duration, err error) {
 		e.flying.Add(-1)
-		done(rows, took, err)
+		done(r.claimed, rows, took, err)
 		s.flying.Done()
-	}}
+	}
 	e.life.RLock()
 	defer e.life.RUnlock()
-	claimed, err := s.enqueue(r)
-	if claimed {
+	err := s.enqueue(r)
+	if r.claimed {
 		e.runClaimed(r)
 	}
 	return err
 }
 
 // enqueue queues a request, unless it claims the engine's turn for it. It is called with the engine's life held.
-func (s *slotSession) enqueue(r *request) (claimed bool, err error) {
+func (s *slotSession) enqueue(r *request) error {
 	e := s.engine
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed || e.closed:
-		return false, errEngineClosed
+		return errEngineClosed
 	case r.pos != s.next:
-		return false, &PositionError{Want: s.next, Got: r.pos}
+		return &PositionError{Want: s.next, Got: r.pos}
 	case r.pos+r.n > e.opts.Context:
-		return false, &ContextError{Context: e.opts.Context, Need: r.pos + r.n}
+		return &ContextError{Context: e.opts.Context, Need: r.pos + r.n}
 	}
 	s.flying.Add(1)
 	e.flying.Add(1)
 	s.next += r.n
-	if claimed = e.claim(r); !claimed {
+	if r.claimed = e.claim(r); !r.claimed {
 		e.queue <- r // the loop runs, and takes from the queue, until closed is set
 	}
-	return claimed, nil
+	return nil
 }
 
 // close waits for pushes in flight, which still use the slot, and frees it.
@@ -107,7 +109,7 @@ func (e *Engine) Open(context.Context) (Session, error) {
 
 type nearSession struct {
 	*slotSession
-	results chan result // written by the engine's loop, never closed
+	results chan result // written by whoever runs the engine, never closed
 }
 
 type result struct {
@@ -130,7 +132,7 @@ func (s *nearSession) pushIDs(pos int, ids []float32, a *ask) error {
 }
 
 func (s *nearSession) push(pos int, in input, a *ask) error {
-	return s.submit(pos, in, a, false, func(rows []float32, _ time.Duration, err error) {
+	return s.submit(pos, in, a, false, func(_ bool, rows []float32, _ time.Duration, err error) {
 		switch {
 		case err != nil || a != nil:
 			rows = nil
