@@ -89,33 +89,27 @@ func (m *checkedModule) constant(v uint32) uint32 {
 	return id
 }
 
-// instructions calls f for each of a module that withModes has accepted as a whole.
-func instructions(code []uint32, f func(op uint32, in []uint32) error) error {
-	for i := spirvHeaderWords; i < len(code); {
-		n := int(code[i] >> 16)
-		if n == 0 || i+n > len(code) {
-			return errors.New("a SPIR-V module with a broken instruction")
-		}
-		if err := f(code[i]&0xffff, code[i:i+n]); err != nil {
-			return err
-		}
-		i += n
-	}
-	return nil
-}
-
 func (m *checkedModule) instrument(code []uint32) ([]uint32, error) {
 	if err := m.read(code); err != nil {
 		return nil, err
 	}
 	m.declare()
 	body := slices.Clone(code[:spirvHeaderWords])
-	if err := instructions(code, func(op uint32, in []uint32) error { return m.copy(&body, op, in) }); err != nil {
-		return nil, err
+	for in, err := range instructions(code) {
+		if err == nil {
+			err = m.copy(&body, in)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	out := slices.Clone(code[:spirvHeaderWords])
 	inTypes, inFunctions := false, false
-	err := instructions(body, func(op uint32, in []uint32) error {
+	for in, err := range instructions(body) {
+		if err != nil {
+			return nil, err
+		}
+		op := opOf(in)
 		if !inTypes && op >= opTypeVoid && op < opDecorate {
 			inTypes = true
 			out = append(out, m.decorations...)
@@ -125,19 +119,21 @@ func (m *checkedModule) instrument(code []uint32) ([]uint32, error) {
 			out = append(out, m.globals...)
 		}
 		out = append(out, in...)
-		return nil
-	})
+	}
 	m.report(&out)
 	out[3] = m.next
-	return out, err
+	return out, nil
 }
 
 // read finds what the module declares.
 func (m *checkedModule) read(code []uint32) error {
 	m.next = code[3]
 	m.types, m.vars, m.consts, m.bindings = map[uint32][]uint32{}, map[uint32]uint32{}, map[uint32]uint32{}, map[uint32]uint32{}
-	err := instructions(code, func(op uint32, in []uint32) error {
-		switch op {
+	for in, err := range instructions(code) {
+		if err != nil {
+			return err
+		}
+		switch op := opOf(in); op {
 		case opEntryPoint:
 			m.entry = in[2]
 		case opDecorate:
@@ -163,12 +159,11 @@ func (m *checkedModule) read(code []uint32) error {
 				m.word = in[1]
 			}
 		}
-		return nil
-	})
-	if err == nil && (m.entry == 0 || m.fnType == 0) {
-		err = errors.New("a SPIR-V module without an entry point")
 	}
-	return err
+	if m.entry == 0 || m.fnType == 0 {
+		return errors.New("a SPIR-V module without an entry point")
+	}
+	return nil
 }
 
 // declare adds the report and what else the checks use.
@@ -202,8 +197,8 @@ func (m *checkedModule) declare() {
 }
 
 // copy appends an instruction, after the checks of its indices; what names the old entry point names the new one.
-func (m *checkedModule) copy(to *[]uint32, op uint32, in []uint32) error {
-	switch op {
+func (m *checkedModule) copy(to *[]uint32, in []uint32) error {
+	switch op := opOf(in); op {
 	case opAccessChain, opInBoundsChain:
 		if err := m.check(to, in[3], in[4:]); err != nil {
 			return err
@@ -239,7 +234,7 @@ func (m *checkedModule) check(to *[]uint32, variable uint32, indices []uint32) e
 			break
 		}
 		value, known := m.consts[index]
-		switch t[0] & 0xffff {
+		switch opOf(t) {
 		case opTypeStruct:
 			if !known {
 				return errors.New("a SPIR-V module with a member that is no constant")

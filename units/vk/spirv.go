@@ -5,6 +5,7 @@ package vk
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 )
 
 // The SPIR-V words that withModes looks for.
@@ -21,6 +22,26 @@ const (
 	spirvHeaderWords = 5
 )
 
+// instructions are those of a module, each with its operands; an error ends them.
+func instructions(code []uint32) iter.Seq2[[]uint32, error] {
+	return func(yield func([]uint32, error) bool) {
+		for rest := code[spirvHeaderWords:]; len(rest) > 0; {
+			n := int(rest[0] >> 16)
+			if n == 0 || n > len(rest) {
+				yield(nil, errors.New("a SPIR-V module with a broken instruction"))
+				return
+			}
+			if !yield(rest[:n], nil) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// opOf is what an instruction does.
+func opOf(in []uint32) uint32 { return in[0] & 0xffff }
+
 // withModes decodes a SPIR-V module, leaving out the float execution modes that the device does not have.
 func withModes(code []byte, rte, preserve bool) ([]uint32, error) {
 	if len(code)%4 != 0 || len(code) < 4*spirvHeaderWords || binary.LittleEndian.Uint32(code) != spirvMagic {
@@ -31,27 +52,26 @@ func withModes(code []byte, rte, preserve bool) ([]uint32, error) {
 		words[i] = binary.LittleEndian.Uint32(code[4*i:])
 	}
 	out := append([]uint32(nil), words[:spirvHeaderWords]...)
-	for i := spirvHeaderWords; i < len(words); {
-		n, op := int(words[i]>>16), words[i]&0xffff
-		if n == 0 || i+n > len(words) {
-			return nil, errors.New("a SPIR-V module with a broken instruction")
-		}
-		if op == opFunction {
-			return append(out, words[i:]...), nil
+	at := spirvHeaderWords
+	for in, err := range instructions(words) {
+		if err != nil {
+			return nil, err
 		}
 		drop := false
-		switch {
-		case op == opCapability && n == 2:
-			drop = words[i+1] == capRoundRTE && !rte || words[i+1] == capPreserveNaN && !preserve
-		case op == opExecutionMode && n >= 3:
-			drop = words[i+2] == modeRoundRTE && !rte || words[i+2] == modePreserveNaN && !preserve
+		switch op := opOf(in); {
+		case op == opFunction: // no modes follow
+			return append(out, words[at:]...), nil
+		case op == opCapability && len(in) == 2:
+			drop = in[1] == capRoundRTE && !rte || in[1] == capPreserveNaN && !preserve
+		case op == opExecutionMode && len(in) >= 3:
+			drop = in[2] == modeRoundRTE && !rte || in[2] == modePreserveNaN && !preserve
 		case op == opExtension:
-			drop = !rte && !preserve && stringOf(words[i+1:i+n]) == "SPV_KHR_float_controls"
+			drop = !rte && !preserve && stringOf(in[1:]) == "SPV_KHR_float_controls"
 		}
 		if !drop {
-			out = append(out, words[i:i+n]...)
+			out = append(out, in...)
 		}
-		i += n
+		at += len(in)
 	}
 	return out, nil
 }
