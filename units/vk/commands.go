@@ -239,9 +239,11 @@ type listBuffers struct {
 // takeBuffers takes buffers that nothing is recorded in any more, or makes them.
 func (c *Commands) takeBuffers() error {
 	d := c.dev
-	if spare, ok := d.takeSpare(c.cuts + 1); ok {
-		c.listBuffers = spare
-		return d.check("vkResetCommandPool", int(vulkan.ResetCommandPool(d.handle, c.pool, 0)))
+	if c.cuts == 0 {
+		if spare, ok := d.takeSpare(); ok {
+			c.listBuffers = spare
+			return d.check("vkResetCommandPool", int(vulkan.ResetCommandPool(d.handle, c.pool, 0)))
+		}
 	}
 	poolInfo := vulkan.CommandPoolCreateInfo{SType: vulkan.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.phys.family}
 	var pool vulkan.CommandPool
@@ -263,20 +265,18 @@ func (c *Commands) takeBuffers() error {
 	return nil
 }
 
-// takeSpare takes n buffers of a list that was freed, if there are just so many.
-func (d *Device) takeSpare(n int) (listBuffers, bool) {
+// takeSpare takes a buffer of a list that was freed, if there is one.
+func (d *Device) takeSpare() (spare listBuffers, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, s := range d.spare {
-		if len(s.buffers) == n {
-			d.spare = slices.Delete(d.spare, i, i+1)
-			return s, true
-		}
+	if n := len(d.spare); n > 0 {
+		spare, ok = d.spare[n-1], true
+		d.spare = d.spare[:n-1]
 	}
-	return listBuffers{}, false
+	return spare, ok
 }
 
-// freeBuffers keeps the buffers for another list, or gives them back.
+// freeBuffers keeps a buffer for another list, or gives back what there is.
 func (d *Device) freeBuffers(b listBuffers) {
 	if b.pool == nil {
 		return
