@@ -234,6 +234,7 @@ func (s *Sequence) push(ctx context.Context, ids []int, a *ask) error {
 	sessions := s.sessions
 	last := sessions[len(sessions)-1]
 	var hidden []float32
+	var err error
 	if s.head.embeds {
 		numbers, err := s.head.numbers(ids, s.pos)
 		if err != nil {
@@ -250,14 +251,10 @@ func (s *Sequence) push(ctx context.Context, ids []int, a *ask) error {
 			return err
 		}
 		sessions = sessions[1:]
-	} else {
-		var err error
-		if hidden, err = s.head.embed(ctx, ids, s.pos); err != nil {
-			return err
-		}
+	} else if hidden, err = s.head.embed(ctx, ids, s.pos); err != nil {
+		return err
 	}
 	for _, session := range sessions[:len(sessions)-1] {
-		var err error
 		if err = session.Push(ctx, s.pos, hidden); err != nil {
 			return err
 		}
